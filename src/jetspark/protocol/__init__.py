@@ -1,0 +1,44 @@
+"""The NATS client protocol without I/O: bytes in, events out; calls in, bytes out.
+
+Nothing here knows of sockets, tasks or clocks, so all of it is tested exhaustively on plain bytes.
+"""
+
+from .encoder import FULL_PIECES, Encoder, connect_frame
+from .headers import Headers, HeadersLike, encode_headers, parse_headers, parse_status
+from .info import ServerInfo, parse_info
+from .parser import ErrorReply, Event, Frame, MessageBatch, Op, Parser
+from .subjects import (
+    check_queue,
+    check_subject,
+    check_subscribe_subject,
+    encode_subject,
+    subject_is_subset,
+    subject_matches,
+    subjects_collide,
+)
+
+__all__ = [
+    "FULL_PIECES",
+    "Encoder",
+    "ErrorReply",
+    "Event",
+    "Frame",
+    "Headers",
+    "HeadersLike",
+    "MessageBatch",
+    "Op",
+    "Parser",
+    "ServerInfo",
+    "check_queue",
+    "check_subject",
+    "check_subscribe_subject",
+    "connect_frame",
+    "encode_headers",
+    "encode_subject",
+    "parse_headers",
+    "parse_info",
+    "parse_status",
+    "subject_is_subset",
+    "subject_matches",
+    "subjects_collide",
+]

@@ -1,0 +1,29 @@
+"""What every test gets: the server fixtures, and a check that no task survives a test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+pytest_plugins = ["tests.support.servers"]
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_tasks(request: pytest.FixtureRequest) -> None:
+    """Fail an async test that leaves tasks behind.
+
+    Being autouse it is set up first, so its async half ends last, after the fixtures that close
+    clients. Tests without a loop are spared one.
+    """
+    if pytest_asyncio.is_async_test(request.node):
+        request.getfixturevalue("_task_check")
+
+
+@pytest_asyncio.fixture
+async def _task_check() -> AsyncIterator[None]:
+    yield
+    leaked = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not leaked, f"tasks outlive the test: {sorted(map(repr, leaked))}"

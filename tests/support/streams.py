@@ -1,0 +1,66 @@
+"""Helpers for tests that use streams: names, messages, leaders, and servers of several versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from jetspark import HeadersLike, JetStream, Stream
+from jetspark.connection import Client
+from jetspark.connection.nuid import next_nuid
+from jetspark.errors import NotSupportedError
+from jetspark.server import NatsServer
+
+T = TypeVar("T")
+
+
+def new_name(prefix: str = "T") -> str:
+    """The name of a stream that no other test uses."""
+    return f"{prefix}_{next_nuid()}"
+
+
+async def store(
+    client: Client, subject: str, data: bytes = b"", headers: HeadersLike | None = None
+) -> int:
+    """Publish a message and return the sequence that the stream gave it."""
+    answer = json.loads((await client.request(subject, data, headers=headers)).data)
+    assert "error" not in answer, answer
+    sequence: int = answer["seq"]
+    return sequence
+
+
+def version_of(server: NatsServer) -> tuple[int, int]:
+    """Major and minor version, where servers differ."""
+    major, minor, *_ = server.version.split(".")
+    return int(major), int(minor)
+
+
+async def if_supported(
+    server: NatsServer, since: tuple[int, int], call: Coroutine[Any, Any, T], *names: str
+) -> T | None:
+    """What a call gives, or None where the server is older: there it must be refused by name."""
+    if version_of(server) >= since:
+        return await call
+    with pytest.raises(NotSupportedError) as caught:
+        await call
+    for text in (*names, server.version):
+        assert text in str(caught.value)
+    return None
+
+
+async def has_messages(stream: Stream, count: int) -> bool:
+    """Whether there are so many messages in a stream."""
+    return (await stream.info()).state.messages == count
+
+
+async def step_down(js: JetStream, stream: str, consumer: str | None = None) -> None:
+    """Have another replica elected as the leader of a stream or consumer."""
+    subjects = js.api.subjects
+    if consumer is None:
+        subject = subjects.stream_leader_stepdown(stream)
+    else:
+        subject = subjects.consumer_leader_stepdown(stream, consumer)
+    await js.api.succeed(subject, context=f"step down of {stream!r}")

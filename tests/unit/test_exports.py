@@ -1,0 +1,115 @@
+"""What `import jetspark` offers, and what it leaves alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.resources import files
+
+import pytest
+
+import jetspark
+
+# A name added here is a promise to users; a name removed breaks them.
+PUBLIC = [
+    "APIStats",
+    "AccountInfo",
+    "AccountLimits",
+    "AccountTier",
+    "AckPolicy",
+    "Backoff",
+    "Client",
+    "ClusterInfo",
+    "Compression",
+    "ConnectOptions",
+    "ConnectionEvent",
+    "ConnectionState",
+    "ConsumerConfig",
+    "ConsumerInfo",
+    "ConsumerLimits",
+    "ConsumerPause",
+    "CounterValue",
+    "DeliverPolicy",
+    "DiscardPolicy",
+    "EventKind",
+    "ExternalStream",
+    "Headers",
+    "HeadersLike",
+    "JetStream",
+    "LostMessages",
+    "Message",
+    "MessageCallback",
+    "PeerInfo",
+    "PersistMode",
+    "Placement",
+    "PriorityGroupState",
+    "PriorityPolicy",
+    "ReplayPolicy",
+    "Republish",
+    "RetentionPolicy",
+    "SequenceInfo",
+    "ServerInfo",
+    "SourceConsumer",
+    "Statistics",
+    "StorageType",
+    "StoredMessage",
+    "Stream",
+    "StreamAlternate",
+    "StreamConfig",
+    "StreamInfo",
+    "StreamSource",
+    "StreamSourceInfo",
+    "StreamState",
+    "SubjectTransform",
+    "Subscription",
+    "connect",
+    "errors",
+]
+
+# Installed only with an extra, or slow to import.
+OPTIONAL = {"nkeys", "pandas", "pyarrow", "pyspark", "rich", "typer", "uvloop", "websockets"}
+
+
+def test_the_public_names() -> None:
+    assert sorted(jetspark.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_of_them_is_there(name: str) -> None:
+    assert getattr(jetspark, name) is not None
+
+
+def test_star_import() -> None:
+    namespace: dict[str, object] = {}
+    exec("from jetspark import *", namespace)
+    assert set(namespace) - {"__builtins__"} == set(PUBLIC)
+
+
+def test_the_package_is_typed() -> None:
+    assert files("jetspark").joinpath("py.typed").is_file()
+
+
+def modules_after(code: str, *arguments: str) -> set[str]:
+    """The top-level modules that some code brings into a fresh interpreter."""
+    code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    command = [sys.executable, "-c", code, *arguments]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_import_needs_no_extra() -> None:
+    modules = modules_after("import jetspark")
+    assert {"jetspark", "msgspec"} <= modules
+    assert not modules & OPTIONAL
+
+
+def test_the_protocol_does_no_io() -> None:
+    # The package itself brings asyncio in, so the protocol is imported without it.
+    code = """
+import sys, types
+sys.modules["jetspark"] = package = types.ModuleType("jetspark")
+package.__path__ = [sys.argv[1]]
+import jetspark.protocol
+"""
+    modules = modules_after(code, *jetspark.__path__)
+    assert {"jetspark", "msgspec"} <= modules
+    assert not modules & {"asyncio", "selectors", "socket", "ssl"}
