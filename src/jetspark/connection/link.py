@@ -1,0 +1,220 @@
+"""One socket to one server: an asyncio protocol that parses what arrives.
+
+A link lives for one physical connection. During the handshake its events are taken one by one with
+`receive`; then `adopt` turns it over to the connection, which gets whole reads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from jetspark.errors import ConnectError, ProtocolError
+from jetspark.protocol import Event, Parser
+
+from .urls import ServerURL
+
+__all__ = ["Link", "LinkTransport"]
+
+WRITE_HIGH_WATER = 256 * 1024
+
+
+class LinkTransport(Protocol):
+    """What a link needs of a transport; WebSocket has its own, see `websocket.py`."""
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Send or buffer bytes."""
+
+    def can_write_eof(self) -> bool:
+        """Whether `write_eof` is to be used."""
+
+    def write_eof(self) -> None:
+        """Say that nothing more follows, after the buffer is sent."""
+
+    def close(self) -> None:
+        """Close after the buffer is sent."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def pause_reading(self) -> None:
+        """Stop reading."""
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the watermarks for `pause_writing` and `resume_writing`."""
+
+
+class Link(asyncio.Protocol):
+    """A socket and the parser behind it."""
+
+    def __init__(self, url: ServerURL) -> None:
+        self.url = url
+        self.write_paused = False
+        self.error: Exception | None = None  # why it was lost
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._parser = Parser()
+        self._transport: LinkTransport | None = None
+        self._received: deque[Event] = deque()  # during the handshake
+        self._waiter: asyncio.Future[None] | None = None
+        self._on_events: Callable[[list[Event]], None] | None = None
+        self._on_lost: Callable[[Link], None] | None = None
+        self._on_writable: Callable[[], None] | None = None
+        self._closed = asyncio.get_running_loop().create_future()
+        self._reading_paused = False
+
+    # -- called by asyncio ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport; after a TLS upgrade, the one on top of it."""
+        self.attach(transport)  # type: ignore[arg-type]
+
+    def attach(self, transport: LinkTransport) -> None:
+        """Use this transport from now on."""
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a read and pass on what it completes."""
+        self.bytes_in += len(data)
+        try:
+            events = self._parser.feed(data)
+        except ProtocolError as error:
+            self.abort(error)
+            return
+        if self._on_events is not None:
+            self._on_events(events)
+        else:
+            self._received.extend(events)
+            self._wake()
+
+    def eof_received(self) -> None:
+        """Let asyncio close the transport."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever uses the link."""
+        if self._closed.done():
+            return
+        self.error = self.error or exc
+        self._closed.set_result(None)
+        self._wake()
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        """Note that the send buffer is full."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """Note that the send buffer has room again."""
+        self.write_paused = False
+        if self._on_writable is not None:
+            self._on_writable()
+
+    # -- the handshake --------------------------------------------------------------------------
+
+    async def receive(self) -> Event:
+        """The next event; only until the link is adopted."""
+        while not self._received:
+            if self._closed.done():
+                raise self.error or ConnectError(
+                    f"{self.url} closed the connection", server=str(self.url)
+                )
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._received.popleft()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- in use ---------------------------------------------------------------------------------
+
+    def adopt(
+        self,
+        *,
+        on_events: Callable[[list[Event]], None],
+        on_lost: Callable[[Link], None],
+        on_writable: Callable[[], None],
+    ) -> None:
+        """Deliver to these from now on, beginning with what the handshake left."""
+        self._on_events = on_events
+        self._on_lost = on_lost
+        self._on_writable = on_writable
+        if self._received:
+            leftover = list(self._received)
+            self._received.clear()
+            on_events(leftover)
+        if self._closed.done():
+            on_lost(self)
+
+    @property
+    def transport(self) -> LinkTransport:
+        """The transport; there is one as soon as the link is open."""
+        assert self._transport is not None
+        return self._transport
+
+    @property
+    def closed(self) -> bool:
+        """Whether the socket is gone."""
+        return self._closed.done()
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Send bytes, in one system call if the socket takes them."""
+        self.bytes_out += len(data)
+        self.transport.write(data)
+
+    def pause_reading(self) -> None:
+        """Stop reading from the socket."""
+        if not self._reading_paused and not self.closed:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on reading."""
+        if self._reading_paused:
+            self._reading_paused = False
+            if not self.closed:
+                self.transport.resume_reading()
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Drop the connection at once; what is not sent yet is lost."""
+        self.error = self.error or error
+        if self._transport is not None:
+            self._transport.abort()
+
+    def retire(self) -> None:
+        """Begin to close: what is buffered is still sent, and what still arrives is ignored."""
+        self._on_events = _ignore
+        self.resume_reading()
+        # The kernel throws away what is not sent yet when a socket is closed before everything
+        # that arrived has been read. So the server is told that nothing follows, and closes.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    async def close(self, timeout: float = 1.0) -> None:
+        """Send what is buffered and close; drop the connection if the peer does not take it."""
+        self.retire()
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            self.abort()
+            await asyncio.shield(self._closed)
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+
+def _ignore(events: list[Event]) -> None:
+    """Take the events of a link that is not in use any more."""

@@ -1,0 +1,247 @@
+"""Requests: one wildcard inbox for all of them, answers sorted out by the last token."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from jetspark.errors import (
+    InvalidArgumentError,
+    NoRespondersError,
+    SlowConsumerError,
+    TimeoutError,
+)
+from jetspark.protocol import Frame, HeadersLike, MessageBatch
+
+from .connection import copy_error
+from .message import Message
+from .nuid import next_nuid
+from .subscription import Route
+
+if TYPE_CHECKING:
+    from .client import Client
+
+__all__ = ["RequestMux"]
+
+REPLIES_KEPT = 64 * 1024  # of one request_many, for a reader that does not keep up
+_NO_RESPONDERS = b"NATS/1.0 503"
+
+
+class _One(msgspec.Struct, eq=False):
+    """Waits for one answer."""
+
+    subject: str
+    future: asyncio.Future[Frame]
+    timeout: float
+    deadline: float
+
+    def on_frame(self, frame: Frame) -> None:
+        if not self.future.done():
+            self.future.set_result(frame)
+
+    def on_error(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Many:
+    """Collects answers."""
+
+    deadline = float("inf")  # looked after by request_many
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.frames: deque[Frame] = deque()
+        self.error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def on_frame(self, frame: Frame) -> None:
+        if len(self.frames) >= REPLIES_KEPT:
+            self.error = self.error or SlowConsumerError(
+                f"more than {REPLIES_KEPT} answers to {self.subject!r} wait to be taken",
+                subject=self.subject,
+            )
+            return
+        self.frames.append(frame)
+        self._wake()
+
+    def on_error(self, error: BaseException) -> None:
+        self.error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def next(self, deadline: float) -> Frame | None:
+        """The next answer; None when the deadline passes first."""
+        loop = asyncio.get_running_loop()
+        while not self.frames:
+            if self.error is not None:
+                raise self.error
+            self._waiter = loop.create_future()
+            timer = loop.call_at(deadline, self._wake)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+            if not self.frames and self.error is None and loop.time() >= deadline:
+                return None
+        return self.frames.popleft()
+
+
+class RequestMux(Route):
+    """Sends requests and hands out the answers."""
+
+    for_answers = True
+
+    def __init__(self, client: Client, inbox_prefix: str) -> None:
+        base = f"{inbox_prefix}.{next_nuid()}."
+        super().__init__(client, base + "*")
+        self._base = base.encode()
+        self._counter = 0
+        self._pending: dict[bytes, _One | _Many] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline
+        self._expiry_at = float("inf")
+
+    def deliver(self, batch: MessageBatch) -> None:
+        """Hand each answer to the request that waits for it; late ones are dropped."""
+        start = len(self._base)
+        pending = self._pending
+        for frame in batch.frames:
+            request = pending.get(frame[0][start:])
+            if request is not None:
+                request.on_frame(frame)
+
+    def end(self, error: BaseException | None) -> None:
+        """Fail what is pending."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.fail_all(error or self.client._connection.closed_error())
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail all requests, for example because the connection is lost."""
+        pending, self._pending = self._pending, {}
+        for request in pending.values():
+            request.on_error(copy_error(error))
+
+    def fail_subject(self, subject: str, error: BaseException) -> None:
+        """Fail the requests to a subject, for example because it is not permitted."""
+        for token, request in list(self._pending.items()):
+            if request.subject == subject:
+                del self._pending[token]
+                request.on_error(copy_error(error))
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._pending)
+
+    def _token(self) -> bytes:
+        self._counter += 1
+        return b"%d" % self._counter
+
+    async def request(
+        self, subject: str, data: bytes, headers: HeadersLike | None, timeout: float
+    ) -> Message:
+        """Send a request and wait for the first answer."""
+        client, loop = self.client, self._loop
+        future: asyncio.Future[Frame] = loop.create_future()
+        deadline = loop.time() + timeout
+        token = self._token()
+        self._pending[token] = _One(subject, future, timeout, deadline)
+        try:
+            self._send(subject, data, token, headers)
+            if deadline < self._expiry_at:
+                self._expire_at(deadline)
+            name, reply, header, answer = await future
+        finally:
+            self._pending.pop(token, None)
+        if header is not None and not answer:
+            _raise_if_no_responders(header, subject)
+        return Message(name, reply, header, answer, client)
+
+    def _send(self, subject: str, data: bytes, token: bytes, headers: HeadersLike | None) -> None:
+        # Unlike `publish` this does not wait for room in the socket: whoever waits for an answer
+        # cannot flood it, and the wait would not be bound by the timeout of the request.
+        client = self.client
+        if client._restricted:
+            client._check_publish(len(data))
+        client._encoder.request(subject, data, self._base + token, headers)
+
+    def _expire_at(self, when: float) -> None:
+        """Have one timer for all requests, at the earliest deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._expiry_at = when
+        self._timer = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        earliest = float("inf")
+        for request in list(self._pending.values()):
+            if request.deadline > now:
+                earliest = min(earliest, request.deadline)
+            elif isinstance(request, _One):
+                request.on_error(
+                    TimeoutError(
+                        f"no answer to the request to {request.subject!r} in {request.timeout} s"
+                    )
+                )
+        self._timer = None
+        self._expiry_at = earliest
+        if earliest < float("inf"):
+            self._expire_at(earliest)
+
+    async def request_many(
+        self,
+        subject: str,
+        data: bytes,
+        headers: HeadersLike | None,
+        *,
+        timeout: float,
+        max_messages: int | None,
+        stall: float | None,
+        sentinel: Callable[[Message], bool] | None,
+    ) -> AsyncIterator[Message]:
+        """Send a request and yield answers until one of the conditions ends it (ADR-47)."""
+        if max_messages is not None and max_messages < 1:
+            raise InvalidArgumentError("max_messages must be at least 1")
+        loop = asyncio.get_running_loop()
+        replies = _Many(subject)
+        token = self._token()
+        self._pending[token] = replies
+        count = 0
+        try:
+            self._send(subject, data, token, headers)
+            deadline = loop.time() + timeout
+            while (max_messages is None or count < max_messages) and loop.time() < deadline:
+                until = deadline
+                if stall is not None and count:
+                    until = min(deadline, loop.time() + stall)
+                frame = await replies.next(until)
+                if frame is None:
+                    return
+                name, reply, header, answer = frame
+                if not count and header is not None and not answer:
+                    _raise_if_no_responders(header, subject)
+                message = Message(name, reply, header, answer, self.client)
+                if sentinel is not None and sentinel(message):
+                    return
+                count += 1
+                yield message
+        finally:
+            self._pending.pop(token, None)
+
+
+def _raise_if_no_responders(header: bytes, subject: str) -> None:
+    if header.startswith(_NO_RESPONDERS):
+        raise NoRespondersError(
+            f"nobody answers requests to {subject!r}: no subscription matches it", subject=subject
+        )
