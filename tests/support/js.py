@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
-from jetspark import Client, HeadersLike, JetStream, JetStreamMessage
+from jetspark import Client, HeadersLike, JetStream
+from jetspark.connection.nuid import next_nuid
 from jetspark.errors import JetSparkError
-from jetspark.jetstream import ConsumerInfo, PullConsumer
+from jetspark.jetstream import ConsumerInfo
+from jetspark.jetstream.consumer import PullConsumer
+from jetspark.jetstream.message import JetStreamMessage
 from tests.support.clients import eventually
-from tests.support.streams import eventually_equal, new_name
 
 __all__ = [
     "Warnings",
     "all_acked",
     "consumer_state",
+    "eventually_equal",
     "fill",
     "make_consumer",
     "make_stream",
     "sequences",
     "served",
+    "settled",
     "waiting_requests",
 ]
+
+T = TypeVar("T")
 
 
 async def make_stream(client: Client, count: int = 0, *, size: int = 0, **config: Any) -> str:
     """A stream in memory with `count` messages in it; its subjects begin with its name."""
-    name = new_name()
+    name = f"T_{next_nuid()}"
     await client.jetstream().create_stream(
         **{"name": name, "subjects": [f"{name}.>"], "storage": "memory", **config}
     )
@@ -111,7 +117,19 @@ async def all_acked(consumer: PullConsumer, count: int) -> None:
     await eventually_equal(lambda: consumer_state(consumer), (0, 0, count))
 
 
-async def settled(read: Callable[[], Any], turns: int = 3, pause: float = 0.05) -> Any:
+async def eventually_equal(read: Callable[[], Awaitable[T]], wanted: T) -> None:
+    """Wait until something that has to be asked for is as it should be."""
+    found: list[T] = []
+    try:
+        async with asyncio.timeout(20):
+            while not found or found[-1] != wanted:
+                found.append(await read())
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"{found[-1:]} did not become {wanted}") from None
+
+
+async def settled(read: Callable[[], Awaitable[T]], turns: int = 3, pause: float = 0.05) -> T:
     """What something is when it has not changed for some turns."""
     last, same = await read(), 0
     while same < turns:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from jetspark import Client, ConnectionEvent, EventKind
 from jetspark.connection.link import Link
 from jetspark.connection.websocket import WebSocketLayer
+from tests.support.clients import Events, eventually
 
 __all__ = ["GUARD", "EventLog", "assert_client_gone", "no_leaks", "open_links", "until"]
 
@@ -26,34 +27,16 @@ GUARD: Final = 20.0
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-class EventLog:
-    """The `on_event` of a client; collects its events and lets a test wait for them."""
-
-    def __init__(self) -> None:
-        self.events: list[ConnectionEvent] = []
-        self._arrived = asyncio.Event()
-
-    def __call__(self, event: ConnectionEvent) -> None:
-        self.events.append(event)
-        self._arrived.set()
+class EventLog(Events):
+    """The `on_event` of a client; lets a test look at the events of one kind."""
 
     def of(self, kind: EventKind) -> list[ConnectionEvent]:
-        return [event for event in self.events if event.kind is kind]
-
-    async def wait(self, kind: EventKind, count: int = 1) -> ConnectionEvent:
-        """Wait for the event that is the `count`th of its kind since the beginning."""
-        async with asyncio.timeout(GUARD):
-            while len(found := self.of(kind)) < count:
-                self._arrived.clear()
-                await self._arrived.wait()
-        return found[count - 1]
+        return [event for event in self.seen if event.kind is kind]
 
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait until a condition holds that nothing announces."""
-    async with asyncio.timeout(GUARD):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+    await eventually(condition, timeout=GUARD)
 
 
 def open_links() -> list[Link]:

@@ -15,7 +15,7 @@ from jetspark.errors import (
     PermissionsError,
     ReconnectBufferFullError,
 )
-from jetspark.protocol import FULL_PIECES, HeadersLike, MessageBatch, ServerInfo
+from jetspark.protocol import FULL_PIECES, HeadersLike, MessageBatch, Payload, ServerInfo
 
 from .connection import Connection, ConnectionState, Statistics
 from .deadline import deadline
@@ -58,7 +58,7 @@ class Client:
     async def publish(
         self,
         subject: str,
-        data: bytes = b"",
+        data: Payload = b"",
         *,
         headers: HeadersLike | None = None,
         reply: str | None = None,
@@ -68,6 +68,10 @@ class Client:
         Returns when the message is on its way, not when the server has it; `flush` waits for that.
         Waits while the server does not keep up.
         """
+        # First wait, then add: a publish that is cancelled while it waits was not taken.
+        pieces = self._pieces
+        if len(pieces) > FULL_PIECES:
+            await self._connection.make_room()
         # The short cut of Encoder.publish, without the cost of a call. While publishing is
         # restricted, _prefixes is empty and nobody gets through here.
         if (headers or reply) is None and type(data) is bytes:
@@ -76,17 +80,15 @@ class Client:
             except (KeyError, TypeError):
                 pass
             else:
-                pieces = self._pieces
                 if not pieces:
                     self._encoder.on_output()
                 pieces += frame
-                if len(pieces) > FULL_PIECES:
-                    await self._connection.make_room()
                 return
+        if self._encoder.is_full():
+            await self._connection.make_room()
         if self._restricted:
             self._check_publish(len(data))
-        if self._encoder.publish(subject, data, reply, headers):
-            await self._connection.make_room()
+        self._encoder.publish(subject, data, reply, headers)
 
     def _restrict(self, restricted: bool) -> None:
         """Have publishing look closer: the client is not connected, or draining."""
@@ -192,7 +194,7 @@ class Client:
     async def request(
         self,
         subject: str,
-        data: bytes = b"",
+        data: Payload = b"",
         *,
         timeout: float = 5.0,
         headers: HeadersLike | None = None,
@@ -207,7 +209,7 @@ class Client:
     def request_many(
         self,
         subject: str,
-        data: bytes = b"",
+        data: Payload = b"",
         *,
         timeout: float = 5.0,
         max_messages: int | None = None,

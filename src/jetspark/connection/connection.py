@@ -344,8 +344,8 @@ class Connection:
     def _switch(self, link: Link, info: ServerInfo, server: Server) -> None:
         old = self._link
         assert old is not None
-        self._detach(old, DisconnectedError(f"moved away from {old.url}, a lame duck"))
         self._retire(old)
+        self._detach(old, DisconnectedError(f"moved away from {old.url}, a lame duck"))
         self._adopt(link, info, server)
 
     # -- losing the connection ------------------------------------------------------------------
@@ -397,7 +397,7 @@ class Connection:
     def _retire(self, link: Link) -> None:
         """Have a link closed; whoever calls this sees to it that `_close_retired` follows."""
         self._closing.append(link)
-        link.retire()
+        link.retire(len(self._pongs))
 
     async def _close_retired(self) -> None:
         for link in list(self._closing):
@@ -428,8 +428,8 @@ class Connection:
         link = self._link
         if link is None:
             return
-        self._detach(link, DisconnectedError(f"left {link.url} on request"))
         self._retire(link)
+        self._detach(link, DisconnectedError(f"left {link.url} on request"))
         self._start_reconnecting()
 
     # -- pings ----------------------------------------------------------------------------------
@@ -552,12 +552,13 @@ class Connection:
         self.last_error = error
         self._move(ConnectionState.CLOSED)
         self._stop_timers()
-        self._fail_pongs(self.closed_error())
-        _resolve(self._room_waiters)
-        self._owner.on_closed(error)
         if (link := self._link) is not None:
             self._link = None
             self._retire(link)
+        self._fail_pongs(self.closed_error())
+        _resolve(self._room_waiters)
+        self._owner.on_closed(error)
+        if link is not None:
             self.events.emit(ConnectionEvent(EventKind.DISCONNECTED, str(link.url)))
         self.events.emit(ConnectionEvent(EventKind.CLOSED, error=error))
 

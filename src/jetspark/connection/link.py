@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from jetspark.errors import ConnectError, ProtocolError
-from jetspark.protocol import Event, Parser
+from jetspark.protocol import Event, Op, Parser
 
 from .urls import ServerURL
 
@@ -26,12 +26,6 @@ class LinkTransport(Protocol):
 
     def write(self, data: bytes | bytearray) -> None:
         """Send or buffer bytes."""
-
-    def can_write_eof(self) -> bool:
-        """Whether `write_eof` is to be used."""
-
-    def write_eof(self) -> None:
-        """Say that nothing more follows, after the buffer is sent."""
 
     def close(self) -> None:
         """Close after the buffer is sent."""
@@ -67,6 +61,7 @@ class Link(asyncio.Protocol):
         self._on_writable: Callable[[], None] | None = None
         self._closed = asyncio.get_running_loop().create_future()
         self._reading_paused = False
+        self._pongs_due = 0  # before a retired link may be closed
 
     # -- called by asyncio ----------------------------------------------------------------------
 
@@ -191,20 +186,25 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def retire(self) -> None:
-        """Begin to close: what is buffered is still sent, and what still arrives is ignored."""
-        self._on_events = _ignore
+    def retire(self, pongs_due: int) -> None:
+        """Begin to close: what is buffered is still sent, and what still arrives is ignored.
+
+        A socket that is closed before everything that arrived has been read is reset, and then the
+        server may lose what it has not read yet. So it closes when one more PONG than is due has
+        come: by then the server has taken everything.
+        """
+        self._pongs_due = pongs_due + 1
+        self._on_events = self._on_last_events
         self.resume_reading()
-        # The kernel throws away what is not sent yet when a socket is closed before everything
-        # that arrived has been read. So the server is told that nothing follows, and closes.
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
+        self.write(b"PING\r\n")
+
+    def _on_last_events(self, events: list[Event]) -> None:
+        self._pongs_due -= events.count(Op.PONG)
+        if self._pongs_due <= 0:
             self.transport.close()
 
     async def close(self, timeout: float = 1.0) -> None:
-        """Send what is buffered and close; drop the connection if the peer does not take it."""
-        self.retire()
+        """Wait for the end of a retired link; drop the connection if the server is too slow."""
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.shield(self._closed)
@@ -214,7 +214,3 @@ class Link(asyncio.Protocol):
         except asyncio.CancelledError:
             self.abort()
             raise
-
-
-def _ignore(events: list[Event]) -> None:
-    """Take the events of a link that is not in use any more."""

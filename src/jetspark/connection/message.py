@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from jetspark.errors import InvalidArgumentError
-from jetspark.protocol import Headers, HeadersLike, parse_headers, parse_status
+from jetspark.protocol import Headers, HeadersLike, Payload, parse_headers, parse_status
 
 if TYPE_CHECKING:
     from .client import Client
@@ -61,7 +61,7 @@ class Message(msgspec.Struct, gc=False, eq=False):
         """The bytes of headers and payload."""
         return len(self.data) + len(self.raw_headers or b"")
 
-    async def respond(self, data: bytes = b"", *, headers: HeadersLike | None = None) -> None:
+    async def respond(self, data: Payload = b"", *, headers: HeadersLike | None = None) -> None:
         """Answer the request that this message is."""
         reply = self.reply
         if reply is None:

@@ -15,7 +15,7 @@ from jetspark.errors import (
     SlowConsumerError,
     TimeoutError,
 )
-from jetspark.protocol import Frame, HeadersLike, MessageBatch
+from jetspark.protocol import Frame, HeadersLike, MessageBatch, Payload
 
 from .connection import copy_error
 from .message import Message
@@ -148,7 +148,7 @@ class RequestMux(Route):
         return b"%d" % self._counter
 
     async def request(
-        self, subject: str, data: bytes, headers: HeadersLike | None, timeout: float
+        self, subject: str, data: Payload, headers: HeadersLike | None, timeout: float
     ) -> Message:
         """Send a request and wait for the first answer."""
         client, loop = self.client, self._loop
@@ -167,7 +167,7 @@ class RequestMux(Route):
             _raise_if_no_responders(header, subject)
         return Message(name, reply, header, answer, client)
 
-    def _send(self, subject: str, data: bytes, token: bytes, headers: HeadersLike | None) -> None:
+    def _send(self, subject: str, data: Payload, token: bytes, headers: HeadersLike | None) -> None:
         # Unlike `publish` this does not wait for room in the socket: whoever waits for an answer
         # cannot flood it, and the wait would not be bound by the timeout of the request.
         client = self.client
@@ -202,7 +202,7 @@ class RequestMux(Route):
     async def request_many(
         self,
         subject: str,
-        data: bytes,
+        data: Payload,
         headers: HeadersLike | None,
         *,
         timeout: float,

@@ -123,20 +123,12 @@ class WebSocketLayer(asyncio.Protocol):
             self._protocol.send_binary(bytes(data))
             self._send()
 
-    def can_write_eof(self) -> bool:
-        """Leave the end to `close`, which has a frame for it."""
-        return False
-
-    def write_eof(self) -> None:
-        """Do nothing: there is no such thing in WebSocket."""
-
     def close(self) -> None:
-        """Say goodbye; the socket is closed when the server has answered."""
+        """Say goodbye; the socket is closed when the server has answered or after all is sent."""
         if self._protocol.state.name == "OPEN":
             self._protocol.send_close(1000)
             self._send()
-        elif self._protocol.state.name == "CONNECTING":
-            self._raw.close()
+        self._raw.close()
 
     def abort(self) -> None:
         """Drop the connection."""

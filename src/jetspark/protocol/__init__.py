@@ -3,7 +3,7 @@
 Nothing here knows of sockets, tasks or clocks, so all of it is tested exhaustively on plain bytes.
 """
 
-from .encoder import FULL_PIECES, Encoder, connect_frame
+from .encoder import FULL_PIECES, Encoder, Payload, connect_frame
 from .headers import Headers, HeadersLike, encode_headers, parse_headers, parse_status
 from .info import ServerInfo, parse_info
 from .parser import ErrorReply, Event, Frame, MessageBatch, Op, Parser
@@ -28,6 +28,7 @@ __all__ = [
     "MessageBatch",
     "Op",
     "Parser",
+    "Payload",
     "ServerInfo",
     "check_queue",
     "check_subject",

@@ -8,6 +8,7 @@ wanted while the control frames are made anew from the state of the client.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,7 +17,9 @@ from jetspark.errors import InvalidArgumentError, InvalidSubjectError, MaxPayloa
 from .headers import HeadersLike, encode_headers
 from .subjects import check_queue, check_subject, check_subscribe_subject, encode_subject
 
-__all__ = ["FULL_PIECES", "Encoder", "connect_frame"]
+__all__ = ["FULL_PIECES", "Encoder", "Payload", "connect_frame"]
+
+Payload: TypeAlias = bytes | bytearray | memoryview
 
 _SUBJECTS_KEPT = 4096
 _SMALL = 4096  # bytes of a message that is not worth counting
@@ -90,7 +93,7 @@ class Encoder:
     def publish(
         self,
         subject: str,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         reply: str | bytes | None = None,
         headers: HeadersLike | None = None,
     ) -> bool:
@@ -135,10 +138,14 @@ class Encoder:
             pieces += (b"\r\nH%b%d %b" % (prefix[2:], len(block), size), block, data)
         else:
             pieces += (prefix, size, data)
-        return len(pieces) > FULL_PIECES or self._large > _FULL_BYTES
+        return self.is_full()
+
+    def is_full(self) -> bool:
+        """Whether so much waits that it should be written now."""
+        return len(self.pieces) > FULL_PIECES or self._large > _FULL_BYTES
 
     def request(
-        self, subject: str, data: bytes, inbox: bytes, headers: HeadersLike | None = None
+        self, subject: str, data: Payload, inbox: bytes, headers: HeadersLike | None = None
     ) -> bool:
         """Add a message like `publish`, with a reply subject of our own making."""
         if headers is not None or type(data) is not bytes:
