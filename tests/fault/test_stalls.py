@@ -238,23 +238,20 @@ async def test_a_publish_cancelled_while_it_waits_was_not_taken(
     ):
         subscription = await observer.subscribe("given.up")
         await observer.flush()
-        sent: list[int] = []
-        stop = asyncio.Event()
         proxy.stall("up")
-        publisher = asyncio.create_task(publish_until(client, stop, sent))
-        await settled(sent)
-        before = piled_up(client)
-        for _ in range(20):
-            with pytest.raises(builtins.TimeoutError):
+        taken, given_up = 0, 0
+        while given_up < 50:
+            try:
                 async with asyncio.timeout(0.01):
                     await client.publish("given.up", bytes(64 * KIB))
-        assert piled_up(client) == before
-        stop.set()
+                taken += 1
+            except builtins.TimeoutError:
+                given_up += 1
+                assert piled_up(client) < BOUND
         proxy.unstall()
-        await publisher
         await client.flush(timeout=GUARD)
         await observer.flush(timeout=GUARD)
-        assert subscription.pending_messages == 0
+        assert subscription.pending_messages == taken
 
 
 async def test_connection_lost_under_pressure(proxy: Proxy, server: NatsServer) -> None:
