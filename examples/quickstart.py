@@ -24,5 +24,16 @@ async def main() -> None:
         answer = await nc.request("greet", b"world", timeout=1)
         print(answer.data.decode())
 
+        # Store messages in a stream, and consume them.
+        js = nc.jetstream()
+        stream = await js.create_stream(name="EVENTS", subjects=["events.>"])
+        for number in range(3):
+            await js.publish(f"events.{number}", b"something happened")
+        consumer = await stream.create_consumer(durable_name="reader")
+        async with consumer.messages(stop_after=3) as messages:
+            async for event in messages:
+                print(event.metadata.stream_sequence, event.subject, event.data.decode())
+                await event.ack()
+
 
 asyncio.run(main())

@@ -1,7 +1,7 @@
-"""Publishes what only servers write: statuses and deliveries that never were.
+"""Makes a real server send what it seldom does: statuses on demand, and deliveries with gaps.
 
-A client refuses to write a status line, so this speaks the protocol itself. What arrives goes
-through a real server to a real client.
+A client refuses to write a status line, so `forger` speaks the protocol itself. `deaf` has messages
+pass by a subscription, as if they had got lost on the way.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from jetspark import Client
+from jetspark.connection.subscription import Route
 from jetspark.server import NatsServer
 
-__all__ = ["Forger", "forger"]
+__all__ = ["Forger", "deaf", "forger"]
 
 
 class Forger:
@@ -64,3 +66,17 @@ async def forger(server: NatsServer) -> AsyncIterator[Forger]:
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+@asynccontextmanager
+async def deaf(nc: Client, route: Route) -> AsyncIterator[None]:
+    """Have a subscription miss what is sent to it meanwhile; for the server, somebody listens."""
+    other = await nc.subscribe(route.subject, queue=route.queue)
+    nc._encoder.unsubscribe(route.sid)
+    await nc.flush()
+    try:
+        yield
+    finally:
+        nc._encoder.subscribe(route.subject, route.sid, route.queue)
+        await nc.flush()
+        await other.unsubscribe()

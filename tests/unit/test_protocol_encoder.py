@@ -406,3 +406,19 @@ def test_any_order_of_calls(calls: list[tuple[Any, ...]]) -> None:
         assert encoder.size == sum(len(frame) for _, frame in waiting)
         assert encoder.messages == messages
     assert encoder.take() == b"".join(frame for _, frame in waiting)
+
+
+def test_a_trusted_subject_may_have_wildcards() -> None:
+    encoder = Encoder(max_control_line=200)
+    with pytest.raises(InvalidSubjectError):
+        encoder.publish("api.*.>", b"")
+    assert encoder.trust_subject("api.*.>")
+    encoder.publish("api.*.>", b"")
+    assert encoder.take() == b"PUB api.*.> 0\r\n\r\n"
+
+
+def test_a_trusted_subject_leaves_room_for_an_inbox() -> None:
+    encoder = Encoder(max_control_line=200)
+    assert not encoder.trust_subject("a" * 100)
+    with pytest.raises(InvalidSubjectError):
+        encoder.trust_subject("two words")

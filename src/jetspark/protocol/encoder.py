@@ -175,12 +175,25 @@ class Encoder:
         check_subject(subject)
         prefix = b"\r\nPUB %b " % encode_subject(subject)
         self._check_line(len(prefix), "subject")
-        # One that is kept leaves room for an inbox in the control line, so `request` need not look.
-        if len(prefix) <= self.max_control_line // 2:
-            if len(self.prefixes) >= _SUBJECTS_KEPT:
-                self.prefixes.clear()
-            self.prefixes[subject] = prefix
+        self._keep_subject(subject, prefix)
         return prefix
+
+    def trust_subject(self, subject: str) -> bool:
+        """Let a subject be published to although it has wildcards in it; False if it is too long.
+
+        Requests to the JetStream API may carry a filter in their subject.
+        """
+        check_subscribe_subject(subject)
+        return self._keep_subject(subject, b"\r\nPUB %b " % encode_subject(subject))
+
+    def _keep_subject(self, subject: str, prefix: bytes) -> bool:
+        # One that is kept leaves room for an inbox in the control line, so `request` need not look.
+        if len(prefix) > self.max_control_line // 2:
+            return False
+        if len(self.prefixes) >= _SUBJECTS_KEPT:
+            self.prefixes.clear()
+        self.prefixes[subject] = prefix
+        return True
 
     def _check_line(self, size: int, what: str) -> None:
         if size + _NUMBERS_ROOM > self.max_control_line:

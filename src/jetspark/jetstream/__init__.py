@@ -1,0 +1,94 @@
+"""JetStream: streams, publishing and consumers, on top of a connection."""
+
+from .account_info import AccountInfo, AccountLimits, AccountTier, APIStats
+from .ack_future import PublishAckFuture
+from .atomic_batch import AtomicBatch
+from .consumer import OrderedConsumer, OrderedOptions, OrderedPushConsumer, PushConsumer
+from .consumer.push_feed import PushSubscription
+from .consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy
+from .consumer_info import ConsumerInfo, ConsumerPause, PriorityGroupState, SequenceInfo
+from .context import JetStream
+from .counters import CounterValue
+from .fast_ingest import FastIngest
+from .publish_ack import PublishAck
+from .publish_headers import MessageOptions, PublishOptions, Schedule
+from .pull_subscription import PullSubscription
+from .reading import StoredMessage
+from .stream import Stream
+from .stream_config import (
+    Compression,
+    ConsumerLimits,
+    DiscardPolicy,
+    ExternalStream,
+    PersistMode,
+    Placement,
+    Republish,
+    RetentionPolicy,
+    SourceConsumer,
+    StorageType,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
+from .stream_info import (
+    ClusterInfo,
+    LostMessages,
+    PeerInfo,
+    StreamAlternate,
+    StreamInfo,
+    StreamSourceInfo,
+    StreamState,
+)
+
+__all__ = [
+    "APIStats",
+    "AccountInfo",
+    "AccountLimits",
+    "AccountTier",
+    "AckPolicy",
+    "AtomicBatch",
+    "ClusterInfo",
+    "Compression",
+    "ConsumerConfig",
+    "ConsumerInfo",
+    "ConsumerLimits",
+    "ConsumerPause",
+    "CounterValue",
+    "DeliverPolicy",
+    "DiscardPolicy",
+    "ExternalStream",
+    "FastIngest",
+    "JetStream",
+    "LostMessages",
+    "MessageOptions",
+    "OrderedConsumer",
+    "OrderedOptions",
+    "OrderedPushConsumer",
+    "PeerInfo",
+    "PersistMode",
+    "Placement",
+    "PriorityGroupState",
+    "PriorityPolicy",
+    "PublishAck",
+    "PublishAckFuture",
+    "PublishOptions",
+    "PullSubscription",
+    "PushConsumer",
+    "PushSubscription",
+    "ReplayPolicy",
+    "Republish",
+    "RetentionPolicy",
+    "Schedule",
+    "SequenceInfo",
+    "SourceConsumer",
+    "StorageType",
+    "StoredMessage",
+    "Stream",
+    "StreamAlternate",
+    "StreamConfig",
+    "StreamInfo",
+    "StreamSource",
+    "StreamSourceInfo",
+    "StreamState",
+    "SubjectTransform",
+]

@@ -1,0 +1,133 @@
+"""Requests to the JetStream API: one place that sends them and reads the answers.
+
+Everything above (streams, consumers, publishing) holds an `ApiClient`, and none of it knows how a
+request travels or how an error comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, TypeVar
+
+from jetspark.connection import Client
+from jetspark.errors import (
+    ClusterError,
+    DisconnectedError,
+    InvalidResponseError,
+    JetStreamNotEnabledError,
+    NoRespondersError,
+    ServiceUnavailableError,
+)
+
+from .codec import Wire, decode_response, encode
+from .subjects import API
+
+__all__ = ["ApiClient"]
+
+W = TypeVar("W", bound=Wire)
+
+RETRY_DELAY = 0.25  # seconds; a leader election takes about as long
+_PASSING = (ServiceUnavailableError, ClusterError, DisconnectedError)
+
+
+class ApiClient:
+    """The JetStream API of one account or domain, over one connection."""
+
+    def __init__(self, client: Client, subjects: API, *, timeout: float, strict: bool) -> None:
+        self.client = client
+        self.subjects = subjects
+        self.timeout = timeout  # seconds for each request
+        self.strict = strict  # unknown fields in answers are errors
+
+    async def request(
+        self,
+        subject: str,
+        body: Wire | Mapping[str, Any] | None = None,
+        *,
+        context: str,
+        timeout: float | None = None,
+        idempotent: bool = False,
+    ) -> dict[str, Any]:
+        """Send a request and return the JSON object of the answer; errors in it are raised.
+
+        `context` names what is attempted, for error messages ("stream 'ORDERS': info"). A request
+        that is `idempotent` is repeated, within its time, while the cluster elects a leader or the
+        connection comes back.
+        """
+        payload = b"" if body is None else encode(body)
+        timeout = self.timeout if timeout is None else timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        left = timeout
+        while True:
+            try:
+                answer = await self.client.request(subject, payload, timeout=left)
+                return decode_response(answer.data, context=context)
+            except NoRespondersError as error:
+                raise JetStreamNotEnabledError(
+                    f"{context}: nobody answers on {subject!r}; JetStream is not enabled on the "
+                    "server or for the account, or the domain or prefix is wrong",
+                    code=503,
+                    err_code=10076,
+                    description="no responders",
+                ) from error
+            except _PASSING as error:
+                if not (idempotent and error.retryable) or loop.time() + RETRY_DELAY >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_DELAY)
+            left = round(deadline - loop.time(), 3)
+
+    async def fetch(
+        self,
+        kind: type[W],
+        subject: str,
+        body: Wire | Mapping[str, Any] | None = None,
+        *,
+        context: str,
+        timeout: float | None = None,
+        idempotent: bool = False,
+    ) -> W:
+        """Like `request`, with the answer as a typed object."""
+        response = await self.request(
+            subject, body, context=context, timeout=timeout, idempotent=idempotent
+        )
+        return self.decode(kind, response)
+
+    def decode(self, kind: type[W], response: object) -> W:
+        """A typed object from JSON, as strictly as the context asks for."""
+        return kind.from_wire(response, strict=self.strict)
+
+    async def succeed(
+        self,
+        subject: str,
+        body: Wire | Mapping[str, Any] | None = None,
+        *,
+        context: str,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Like `request`, for answers that only say whether it was done."""
+        response = await self.request(subject, body, context=context, timeout=timeout)
+        if response.get("success") is not True:
+            raise InvalidResponseError(f"{context}: the server did not say that it was done")
+        return response
+
+    async def pages(
+        self,
+        subject: str,
+        items: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        context: str,
+    ) -> AsyncIterator[Any]:
+        """Yield the items of an answer that comes in pages."""
+        offset = 0
+        while True:
+            request = {**(body or {}), "offset": offset}
+            response = await self.request(subject, request, context=context, idempotent=True)
+            page = response.get(items) or []
+            for item in page:
+                yield item
+            offset += len(page)
+            if not page or offset >= response.get("total", 0):
+                return
