@@ -50,6 +50,7 @@ class MessageBatch(msgspec.Struct):
     sid: int
     frames: list[Frame]
     size: int = 0  # bytes on the wire, control lines included
+    has_headers: bool = False  # at least one of them
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -179,7 +180,7 @@ class Parser:
         if control.header_size >= 0:
             header, body = body[: control.header_size], body[control.header_size :]
         frame = (control.subject, control.reply, header, body)
-        return MessageBatch(control.sid, [frame], self._frame_size)
+        return MessageBatch(control.sid, [frame], self._frame_size, header is not None)
 
     def _scan(self, data: bytes, position: int, events: list[Event]) -> None:
         """Take all complete frames from `position` on and keep the rest."""
@@ -187,6 +188,7 @@ class Parser:
         number_of, size_of = self._numbers.get, self._sizes.get
         length = len(data)
         frames: list[Frame] = []  # of the batch being filled
+        has_headers = False  # one of them
         batch_sid = -1
         batch_start = position
         # The last control line, if it had no headers: what stood before its reply and behind it.
@@ -260,16 +262,18 @@ class Parser:
                     parsed = self._parse_line(text)
                     if not isinstance(parsed, _Control):
                         if frames:
-                            events.append(MessageBatch(batch_sid, frames, position - batch_start))
-                            frames = []
+                            taken = position - batch_start
+                            events.append(MessageBatch(batch_sid, frames, taken, has_headers))
+                            frames, has_headers = [], False
                         events.append(parsed)
                         position = batch_start = start
                         continue
                     subject, sid, reply, header_size, size = parsed
                 if sid != batch_sid:
                     if frames:
-                        events.append(MessageBatch(batch_sid, frames, position - batch_start))
-                        frames = []
+                        taken = position - batch_start
+                        events.append(MessageBatch(batch_sid, frames, taken, has_headers))
+                        frames, has_headers = [], False
                     batch_sid = sid
                     batch_start = position
             stop = start + size
@@ -285,9 +289,10 @@ class Parser:
             else:
                 split = start + header_size
                 frames.append((subject, reply, data[start:split], data[split:stop]))
+                has_headers = True
             position = stop + 2
         if frames:
-            events.append(MessageBatch(batch_sid, frames, position - batch_start))
+            events.append(MessageBatch(batch_sid, frames, position - batch_start, has_headers))
 
     def _parse_line(self, line: bytes) -> _Control | Event:
         """Parse any control line, however it is spelled; it comes with its CR.
@@ -361,9 +366,12 @@ def _take_run(
         return []
     view = memoryview(data)[position : position + count * sum(sizes)]
     rows = struct.iter_unpack("".join([f"{part}s" for part in sizes]), view)
-    heads, replies, tails, payloads, endings = zip(*rows, strict=True)
+    # One flat list: rows that stay alive would be work for the garbage collector.
+    parts = list(itertools.chain.from_iterable(rows))
+    heads, tails, endings = parts[0::5], parts[2::5], parts[4::5]
     if not (heads.count(head) == tails.count(tail) == endings.count(_CRLF) == count):
         return []
+    replies, payloads = parts[1::5], parts[3::5]
     none = itertools.repeat(None)
     if reply is None:
         return list(zip(itertools.repeat(subject), none, none, payloads, strict=False))
