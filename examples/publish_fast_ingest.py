@@ -23,7 +23,7 @@ async def main() -> None:
             await ingest.add("lines.some", b"first")
             await ingest.add("lines.some", b"never", expected_last_sequence=1)
             await ingest.add("lines.some", b"last")
-        print(len(ingest), "messages,", ingest.refused, "refused:", ingest.errors[0])
+        print(ingest.size, "messages,", ingest.refused, "refused:", ingest.errors[0])
 
 
 asyncio.run(main())

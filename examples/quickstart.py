@@ -30,10 +30,12 @@ async def main() -> None:
         for number in range(3):
             await js.publish(f"events.{number}", b"something happened")
         consumer = await stream.create_consumer(durable_name="reader")
-        async with consumer.messages(stop_after=3) as messages:
+        async with consumer.messages() as messages:
             async for event in messages:
                 print(event.metadata.stream_sequence, event.subject, event.data.decode())
                 await event.ack()
+                if not event.metadata.num_pending:
+                    break
 
 
 asyncio.run(main())

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "conformance.md"
 DOCUMENTS = {
     "ADR-13": "ADR-13: pull subscribe internals",
+    "ADR-17": "ADR-17: ordered consumers",
     "ADR-15": "ADR-15: JetStream subscribe workflow",
     "ADR-37": "ADR-37: JetStream simplification",
     "RUST": "async-nats: JetStream internals",

@@ -50,6 +50,7 @@ async def fill(
     start: int = 0,
     size: int = 0,
     headers: Callable[[int], HeadersLike | None] = lambda number: None,
+    timeout: float = 20,
 ) -> None:
     """Store messages with the numbers from `start` on as payload, padded to a size."""
     for number in range(start, start + count - 1):
@@ -61,7 +62,7 @@ async def fill(
             f"{stream}.{last % 7}",
             (b"%d" % last).ljust(size),
             headers=headers(last),
-            timeout=20,
+            timeout=timeout,
         )
         assert "error" not in json.loads(answer.data), answer.data
 
@@ -123,7 +124,11 @@ async def eventually_equal(read: Callable[[], Awaitable[T]], wanted: T) -> None:
     try:
         async with asyncio.timeout(20):
             while not found or found[-1] != wanted:
-                found.append(await read())
+                try:
+                    found.append(await read())
+                except JetSparkError as error:
+                    if not error.retryable:  # else it has no leader at the moment
+                        raise
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"{found[-1:]} did not become {wanted}") from None

@@ -12,6 +12,12 @@ import jetspark
 
 # A name added here is a promise to users; a name removed breaks them.
 PUBLIC = [
+    "PullConsumer",
+    "Metadata",
+    "MessageStream",
+    "FetchedMessages",
+    "Consumption",
+    "AckKind",
     "APIStats",
     "AccountInfo",
     "AccountLimits",
@@ -38,6 +44,7 @@ PUBLIC = [
     "Headers",
     "HeadersLike",
     "JetStream",
+    "JetStreamMessage",
     "LostMessages",
     "Message",
     "MessageCallback",

@@ -10,6 +10,7 @@ import pytest
 from jetspark.errors import InvalidConsumerNameError, InvalidOptionError
 from jetspark.jetstream import AckPolicy, ConsumerConfig, DeliverPolicy
 from jetspark.jetstream.consumer.ordered_config import OrderedPlan
+from jetspark.jetstream.consumer.ordered_route import RESET_BACKOFF
 from tests.support.conformance import conformance
 
 TIME = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -141,3 +142,9 @@ def test_wrong_options_are_named(options: dict[str, Any], text: str) -> None:
 def test_a_prefix_must_be_a_name() -> None:
     with pytest.raises(InvalidConsumerNameError, match="name_prefix"):
         OrderedPlan(push=False, name_prefix="a.b")
+
+
+@conformance("ADR-17", "Reset", "attempts wait 1, 2, 4, 8, then 10 seconds")
+def test_the_waits_between_attempts() -> None:
+    waits = [RESET_BACKOFF.delay(failures, 0.0) for failures in range(1, 7)]
+    assert waits == [1, 2, 4, 8, 10, 10]

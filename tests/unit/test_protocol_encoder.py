@@ -61,7 +61,7 @@ def test_request() -> None:
         assert encoder.take() == b"PUB a _INBOX.x.1 2\r\nhi\r\n"
         encoder.request("a", b"hi", b"_INBOX.x.1", {"A": "b"})
         assert encoder.take() == b"HPUB a _INBOX.x.1 18 20\r\n%bhi\r\n" % BLOCK
-        encoder.request("a", bytearray(b"hi"), b"_INBOX.x.1")  # type: ignore[arg-type]
+        encoder.request("a", bytearray(b"hi"), b"_INBOX.x.1")
         assert encoder.take() == b"PUB a _INBOX.x.1 2\r\nhi\r\n"
 
 

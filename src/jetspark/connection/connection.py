@@ -519,15 +519,16 @@ class Connection:
 
     def _schedule_write(self) -> None:
         """Have the encoder's frames written at the end of this turn of the loop."""
-        self._loop.call_soon(self._write)
+        self._loop.call_soon(self.write_now)
 
-    def _write(self) -> None:
+    def write_now(self) -> None:
+        """Write the encoder's frames without waiting for the end of the turn."""
         link = self._link
         if link is not None and not link.write_paused and self.encoder.pieces:
             link.write(self.encoder.take())
 
     def _on_writable(self) -> None:
-        self._write()
+        self.write_now()
         if self._link is None or not self._link.write_paused:
             _resolve(self._room_waiters)
 
@@ -536,7 +537,7 @@ class Connection:
 
         Also lets other tasks run: a loop that only publishes would otherwise never yield.
         """
-        self._write()
+        self.write_now()
         if self._link is not None and self._link.write_paused:
             await self._wait_in(self._room_waiters)
             if self.state is ConnectionState.CLOSED:

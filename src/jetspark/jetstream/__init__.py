@@ -3,13 +3,22 @@
 from .account_info import AccountInfo, AccountLimits, AccountTier, APIStats
 from .ack_future import PublishAckFuture
 from .atomic_batch import AtomicBatch
-from .consumer import OrderedConsumer, OrderedOptions, OrderedPushConsumer, PushConsumer
+from .consumer import (
+    OrderedConsumer,
+    OrderedOptions,
+    OrderedPushConsumer,
+    PullConsumer,
+    PushConsumer,
+)
+from .consumer.fetch import FetchedMessages
+from .consumer.messages import Consumption, MessageStream
 from .consumer.push_feed import PushSubscription
 from .consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy
 from .consumer_info import ConsumerInfo, ConsumerPause, PriorityGroupState, SequenceInfo
 from .context import JetStream
 from .counters import CounterValue
 from .fast_ingest import FastIngest
+from .message import AckKind, JetStreamMessage, Metadata
 from .publish_ack import PublishAck
 from .publish_headers import MessageOptions, PublishOptions, Schedule
 from .pull_subscription import PullSubscription
@@ -45,6 +54,7 @@ __all__ = [
     "AccountInfo",
     "AccountLimits",
     "AccountTier",
+    "AckKind",
     "AckPolicy",
     "AtomicBatch",
     "ClusterInfo",
@@ -53,14 +63,19 @@ __all__ = [
     "ConsumerInfo",
     "ConsumerLimits",
     "ConsumerPause",
+    "Consumption",
     "CounterValue",
     "DeliverPolicy",
     "DiscardPolicy",
     "ExternalStream",
     "FastIngest",
+    "FetchedMessages",
     "JetStream",
+    "JetStreamMessage",
     "LostMessages",
     "MessageOptions",
+    "MessageStream",
+    "Metadata",
     "OrderedConsumer",
     "OrderedOptions",
     "OrderedPushConsumer",
@@ -72,6 +87,7 @@ __all__ = [
     "PublishAck",
     "PublishAckFuture",
     "PublishOptions",
+    "PullConsumer",
     "PullSubscription",
     "PushConsumer",
     "PushSubscription",

@@ -34,7 +34,6 @@ from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.subscription import Route
 from jetspark.errors import (
-    ConnectionDrainingError,
     DisconnectedError,
     DuplicateInProcessError,
     InvalidOptionError,
@@ -47,7 +46,7 @@ from jetspark.errors import (
     TimeoutError,
     status_error,
 )
-from jetspark.protocol import FULL_PIECES, MessageBatch, parse_headers, parse_status
+from jetspark.protocol import MessageBatch, Payload, parse_headers, parse_status
 
 from .ack_future import ERRORS_KEPT, Attempts, PublishAckFuture, UnseenFailures, summary, wake
 from .publish_ack import decode_publish_ack
@@ -57,7 +56,6 @@ __all__ = ["SMALL", "AckWindow"]
 
 SMALL = 4096  # bytes of a message whose size is not worth counting
 LARGE_PENDING = 64 * 1024 * 1024  # bytes of larger messages that may wait
-
 REPORT_INTERVAL = 1.0  # seconds between reports of failures that nobody waits for
 
 _NEVER = float("inf")
@@ -67,6 +65,8 @@ _EXPECTATION = b"\r\nNats-Expected-Last-"
 
 class _Inbox(Route):
     """The subscription that acknowledgements arrive on."""
+
+    for_answers = True
 
     def __init__(self, window: AckWindow) -> None:
         self.base = window.client.new_inbox().encode() + b"."
@@ -101,6 +101,7 @@ class AckWindow:
         # What the short cut in Publisher.publish_async needs. It is taken while fewer than
         # `ceiling` messages wait, and `ceiling` is 0 while something else has to be looked at.
         self.ceiling = 0
+        self.pieces = client._encoder.pieces
         self.counter = 0
         self.base = b""
         self.attempts = Attempts().within(timeout)
@@ -125,8 +126,10 @@ class AckWindow:
 
     # -- publishing -----------------------------------------------------------------------------
 
-    async def publish(self, subject: str, data: bytes, options: PublishOptions) -> PublishAckFuture:
-        """Send a message."""
+    async def publish(
+        self, subject: str, data: Payload, options: PublishOptions
+    ) -> PublishAckFuture:
+        """Send a message; whoever cancels this has not sent it."""
         attempts = self.attempts
         if len(options) > 1 or "msg_id" not in options:
             attempts = self._take_attempts(options)
@@ -134,7 +137,11 @@ class AckWindow:
         if type(data) is not bytes:
             data = message_data(data)
         try:
-            if len(self.pending) >= self.ceiling or self._large >= LARGE_PENDING:
+            if (
+                len(self.pending) >= self.ceiling
+                or self._large >= LARGE_PENDING
+                or self._encoder.is_full()
+            ):
                 await self._enter(subject, len(data), attempts.timeout)
             if self._inbox is None:
                 self._open()
@@ -143,7 +150,7 @@ class AckWindow:
             now = self.time()
             when = now + attempts.timeout
             future = PublishAckFuture(subject, token, data, block, when, attempts)
-            full = self._write(future)
+            self._write(future)
         except BaseException:
             self._call_waiters()  # the place is for another one
             raise
@@ -156,8 +163,6 @@ class AckWindow:
             self.arm(when)
         if not self.ceiling and not self._room and not self.client._restricted:
             self.ceiling = self._limit
-        if full:
-            await self.make_room(future)
         return future
 
     def _take_attempts(self, options: PublishOptions) -> Attempts:
@@ -175,21 +180,26 @@ class AckWindow:
         return attempts
 
     async def _enter(self, subject: str, size: int, timeout: float) -> None:
-        """Wait for a place, and in an outage for room in the reconnect buffer."""
+        """Wait for a place and for the socket, and in an outage for the reconnect buffer."""
+        connection = self.client._connection
         while True:
             if self._room or self._is_full():
                 await self._wait_for_place(subject, timeout)
-            if not self.client._restricted:
+            if self.client._restricted:
+                try:
+                    self.client._check_publish(size)
+                    return
+                except ReconnectBufferFullError:
+                    if not self._backpressure:
+                        raise
+                what, waiting = "the connection did not come back", connection.wait_connected
+            elif self._encoder.is_full() and not self._awaited:
+                what, waiting = "the server takes no more", connection.make_room
+            else:
                 return
-            try:
-                self.client._check_publish(size)
-                return
-            except ReconnectBufferFullError:
-                if not self._backpressure:
-                    raise
-            what = f"publish to {subject!r}: the connection did not come back"
-            async with deadline(timeout, what, may_have_taken_effect=False):
-                await self.client._connection.wait_connected()
+            text = f"publish to {subject!r}: {what}"
+            async with deadline(timeout, text, may_have_taken_effect=False):
+                await waiting()
 
     def _is_full(self) -> bool:
         return len(self.pending) >= self._limit or self._large >= LARGE_PENDING
@@ -198,8 +208,8 @@ class AckWindow:
         waiting = f"{len(self.pending)} messages wait for their acknowledgements"
         if not self._backpressure:
             raise PublishStalledError(
-                f"publish to {subject!r}: {waiting}, which is all that max_ack_pending allows; "
-                "try again when some have come"
+                f"publish to {subject!r}: {waiting}, as many as max_ack_pending (and "
+                f"{LARGE_PENDING} bytes of large ones) allow; try again when some have come"
             )
         self.ceiling = 0  # nobody overtakes
         what = f"publish to {subject!r}: {waiting}, and no place became free"
@@ -219,7 +229,8 @@ class AckWindow:
 
     def _open(self) -> None:
         client = self.client
-        client._check_open()
+        if client.closed:
+            raise client._connection.closed_error()
         self._loop = asyncio.get_running_loop()
         self.time = self._loop.time
         self._inbox = inbox = _Inbox(self)
@@ -228,35 +239,28 @@ class AckWindow:
         # It tells of messages that are refused for a lack of permissions.
         client._connection.events._readers.add(self)  # type: ignore[arg-type]
 
-    def _write(self, future: PublishAckFuture) -> bool:
-        """Add a message to the encoder; whether so much waits that it should be written now."""
+    def _write(self, future: PublishAckFuture) -> None:
+        """Add a message to the encoder."""
         encoder, block = self._encoder, future._headers
         subject, data = future.subject, future._data
         inbox = self.base + future._token
-        if block is None:
-            return encoder.request(subject, data, inbox)
         prefix = encoder.prefixes.get(subject)
-        if prefix is None or len(block) + len(data) not in encoder.sizes:
-            return encoder.publish(subject, data, inbox, parse_headers(block))
-        # What Encoder.publish does with a message like one before, with headers in a block.
-        pieces = encoder.pieces
-        if not pieces:
-            encoder.on_output()
-        sizes = (prefix[2:], inbox, len(block), len(block) + len(data))
-        pieces += (b"\r\nH%b%b %d %d\r\n" % sizes, block, data)
-        return len(pieces) > FULL_PIECES
-
-    async def make_room(self, future: PublishAckFuture) -> None:
-        """Let the connection write; a caller that is cancelled here never gets the future."""
-        try:
-            await self.client._connection.make_room()
-        except BaseException:
-            self.forget(future)
-            raise
+        if block is None:
+            encoder.request(subject, data, inbox)
+        elif prefix is None or len(block) + len(data) not in encoder.sizes:
+            encoder.publish(subject, data, inbox, parse_headers(block))
+        else:
+            # What Encoder.publish does with a message like one before, with headers in a block.
+            pieces = encoder.pieces
+            if not pieces:
+                encoder.on_output()
+            sizes = (prefix[2:], inbox, len(block), len(block) + len(data))
+            pieces += (b"\r\nH%b%b %d %d\r\n" % sizes, block, data)
 
     def forget(self, future: PublishAckFuture) -> None:
         """Stop waiting for an acknowledgement that nobody wants any more."""
         if self.pending.pop(future._token, None) is not None:
+            self._withdraw([future])
             self._free(future)
             self._settled()
 
@@ -407,8 +411,8 @@ class AckWindow:
     def _send_again(self, future: PublishAckFuture, now: float) -> None:
         again = now + future._attempts.silence
         repeat = again < future._deadline and _can_be_repeated(future._headers)
-        if not self.client.connected:
-            # It is done by `disconnected` already; but what no stream has answered to is not.
+        if self._encoder.is_full() or not self.client.connected:
+            # Not now: the last copy may not even be written yet.
             future._resend_at = again if repeat or future._idle else 0.0
             return
         future._resend_at = again if repeat else 0.0
@@ -427,7 +431,7 @@ class AckWindow:
         withdrawn = self._withdraw(expired)
         for future in expired:
             del self.pending[future._token]
-            sent = future._resent or future._token not in withdrawn
+            sent = _may_be_stored(future, withdrawn)
             what = "no acknowledgement" if sent else "there was no connection to send it"
             error = TimeoutError(
                 f"publish to {future.subject!r}: {what} in {future._attempts.timeout} s"
@@ -478,6 +482,7 @@ class AckWindow:
         encoder.pieces.clear()
         for future in futures:
             future._resent = True
+            future._resend_at = self.time() + future._attempts.silence
             self._write_again(future)
         encoder.pieces += others
         encoder.drop_control_frames()  # there are none; it counts the bytes anew
@@ -498,11 +503,14 @@ class AckWindow:
         if self.client.connected:
             return set()
         tokens = {future._token for future in futures} & self._unwritten()
-        pieces = self._encoder.pieces
-        for index in range(len(pieces) - 3, -1, -3):
-            if self._token_in(pieces[index]) in tokens:
-                del pieces[index : index + 3]
-        self._encoder.drop_control_frames()  # there are none; it counts the bytes anew
+        if tokens:
+            pieces = self._encoder.pieces
+            frames = [pieces[start : start + 3] for start in range(0, len(pieces), 3)]
+            pieces.clear()
+            for frame in frames:
+                if self._token_in(frame[0]) not in tokens:
+                    pieces += frame
+            self._encoder.drop_control_frames()  # there are none; it counts the bytes anew
         return tokens
 
     def end(self, error: BaseException | None) -> None:
@@ -513,19 +521,14 @@ class AckWindow:
             self._timer.cancel()
             self._timer, self.expiry = None, _NEVER
         client = self.client
-        if error is None and client.closed:
+        if error is None:
             error = client._connection.closed_error()
-        elif error is None:
-            error = ConnectionDrainingError(
-                "the connection was drained before the acknowledgement came; wait for "
-                "publish_async_complete first"
-            )
         unwritten = set() if client.connected else self._unwritten()
         pending, self.pending = self.pending, {}
         for future in pending.values():
             failure = copy_error(error)
             if isinstance(failure, JetSparkError):
-                failure.may_have_taken_effect = future._resent or future._token not in unwritten
+                failure.may_have_taken_effect = _may_be_stored(future, unwritten)
             self._fail(future, failure)
         self._settled()
 
@@ -563,3 +566,7 @@ class AckWindow:
 
 def _can_be_repeated(block: bytes | None) -> bool:
     return block is not None and _MSG_ID in block and _EXPECTATION not in block
+
+
+def _may_be_stored(future: PublishAckFuture, unwritten: set[bytes]) -> bool:
+    return future._resent or not (future._idle or future._token in unwritten)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self, Unpack
 
 from jetspark.connection.nuid import next_nuid
 from jetspark.errors import (
+    APIError,
     InvalidAckError,
     InvalidOptionError,
     MaxPayloadError,
@@ -19,7 +20,7 @@ from jetspark.errors import (
     NoStreamResponseError,
     PublisherClosedError,
 )
-from jetspark.protocol import Headers
+from jetspark.protocol import Headers, Payload
 from jetspark.protocol.subjects import check_subject
 
 from .ack_future import Attempts
@@ -80,7 +81,8 @@ class AtomicBatch:
         self._end = ""  # why it takes no more messages
         self._lock = asyncio.Lock()  # sequences must reach the server in their order
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         """How many messages were added."""
         return self._sent + (self._held is not None)
 
@@ -89,7 +91,9 @@ class AtomicBatch:
         """Whether it is committed or given up."""
         return bool(self._end)
 
-    async def add(self, subject: str, data: bytes = b"", **options: Unpack[MessageOptions]) -> None:
+    async def add(
+        self, subject: str, data: Payload = b"", **options: Unpack[MessageOptions]
+    ) -> None:
         """Add a message.
 
         An option that cannot be right in a batch is refused and leaves the batch as it was; any
@@ -136,9 +140,9 @@ class AtomicBatch:
             error.may_have_taken_effect = False
             raise error
 
-    async def _add(self, subject: str, data: bytes, options: MessageOptions) -> None:
+    async def _add(self, subject: str, data: Payload, options: MessageOptions) -> None:
         self._check_open()
-        if not len(self) and self._api.subjects.prefix == DEFAULT_PREFIX:
+        if not self.size and self._api.subjects.prefix == DEFAULT_PREFIX:
             # Elsewhere, the server in use need not be the one of the stream.
             self._check_server()
         message = self._checked(subject, data, options)
@@ -153,17 +157,17 @@ class AtomicBatch:
         if self._client.server_info.version_tuple < (2, 12):
             raise not_supported(self._api, "atomic batch", "the server has no atomic batches")
 
-    def _checked(self, subject: str, data: bytes, options: MessageOptions) -> _Message:
+    def _checked(self, subject: str, data: Payload, options: MessageOptions) -> _Message:
         """The message, if it can be part of this batch."""
         check_subject(subject)
-        data = message_data(data)
+        payload = message_data(data)
         headers = message_headers(options)
         if refusal := self._refusal(subject, headers):
             raise InvalidOptionError(refusal)
         headers[BATCH_ID] = self.id
-        headers[BATCH_SEQUENCE] = str(len(self) + 1)
+        headers[BATCH_SEQUENCE] = str(self.size + 1)
         headers[BATCH_COMMIT] = "1"  # counted, whether it is sent or not
-        size = len(encode_block(headers)) + len(data)
+        size = len(encode_block(headers)) + len(payload)
         del headers[BATCH_COMMIT]
         if size > self._client.max_payload:
             raise MaxPayloadError(
@@ -172,17 +176,17 @@ class AtomicBatch:
                 size=size,
                 limit=self._client.max_payload,
             )
-        return _Message(subject, data, headers)
+        return _Message(subject, payload, headers)
 
     def _refusal(self, subject: str, headers: Headers) -> str | None:
         """Why the server would give the batch up at its commit."""
-        if len(self) >= MAX_MESSAGES:
+        if self.size >= MAX_MESSAGES:
             return f"a batch has at most {MAX_MESSAGES} messages: commit it and begin another one"
         if EXPECTED_LAST_MSG_ID in headers:
             return "expected_last_msg_id is not possible in a batch"
         if headers.get(MSG_ID) in self._msg_ids:
             return f"msg_id {headers.get(MSG_ID)!r} is in the batch already"
-        if len(self):
+        if self.size:
             if EXPECTED_LAST_SEQUENCE in headers:
                 return "expected_last_sequence is for the first message of a batch"
             if headers.get(ROLLUP) == "all":
@@ -205,7 +209,7 @@ class AtomicBatch:
             answer = await self._request(message)
             if not answer:
                 return None
-            ack = decode_publish_ack(answer, subject)
+            ack = self._decode(answer, message)
             if BATCH_COMMIT not in headers:
                 what = "the server stored the message by itself, because it has no atomic batches"
                 raise not_supported(self._api, "atomic batch", what, may_have_taken_effect=True)
@@ -213,6 +217,15 @@ class AtomicBatch:
         except BaseException as error:
             self._end = f"has failed: {error or type(error).__name__}"
             raise
+
+    def _decode(self, answer: bytes, message: _Message) -> PublishAck:
+        try:
+            return decode_publish_ack(answer, message.subject)
+        except APIError as error:
+            # At the commit it is about any of the messages.
+            step = "commit" if BATCH_COMMIT in message.headers else "add"
+            context = f"atomic batch: {step} of message {self._sent}"
+            raise APIError.from_response(error, context=context) from None
 
     async def _request(self, message: _Message) -> bytes:
         subject, data, headers = message

@@ -25,7 +25,7 @@ from jetspark.errors import (
     TimeoutError,
     status_error,
 )
-from jetspark.protocol import MessageBatch, parse_status
+from jetspark.protocol import MessageBatch, Payload, parse_status
 
 from .ack_future import ERRORS_KEPT, Attempts, summary
 from .api import ApiClient
@@ -75,6 +75,8 @@ class FastIngest(Route):
     time.
     """
 
+    for_answers = True
+
     def __init__(
         self,
         api: ApiClient,
@@ -107,7 +109,7 @@ class FastIngest(Route):
         self._timeout = timeout
         self._base = f"{inbox}.{flow}.{gap}.".encode()
         self._sent = 0  # the sequence of the last message
-        self._subject = ""  # of that message; a ping has to reach the same stream
+        self._subject = ""  # of the first message: it is known to reach the stream
         self._limit = 0  # nothing is sent behind this sequence before the next acknowledgement
         self._closing = False
         self._ended = False
@@ -116,7 +118,8 @@ class FastIngest(Route):
         self._answers = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         """How many messages were added."""
         return self._sent
 
@@ -125,11 +128,16 @@ class FastIngest(Route):
         """Whether the batch has come to its end."""
         return self._ended
 
-    async def add(self, subject: str, data: bytes = b"", **options: Unpack[MessageOptions]) -> int:
+    async def add(
+        self, subject: str, data: Payload = b"", **options: Unpack[MessageOptions]
+    ) -> int:
         """Add a message and return its number in the batch, counted from 1.
 
         Waits while too many are without an acknowledgement.
         """
+        client = self.client
+        if client._encoder.is_full() and not client._restricted:
+            await client._connection.make_room()
         while self._sent >= self._limit:
             if self._ended:
                 raise self._end_error()
@@ -137,8 +145,7 @@ class FastIngest(Route):
                 await self._start(subject, data, options)
                 return 1
             await self._wait(f"fast ingest to {subject!r}: no acknowledgement", _PING)
-        if self._write(_APPEND, self._sent + 1, subject, data, options):
-            await self.client._connection.make_room()
+        self._write(_APPEND, self._sent + 1, subject, data, options)
         return self._sent
 
     async def close(self) -> PublishAck | None:
@@ -170,7 +177,7 @@ class FastIngest(Route):
 
     # -- sending --------------------------------------------------------------------------------
 
-    async def _start(self, subject: str, data: bytes, options: MessageOptions) -> None:
+    async def _start(self, subject: str, data: Payload, options: MessageOptions) -> None:
         client = self.client
         client._check_open()
         # With a prefix or a domain, the server in use need not be the one of the stream.
@@ -182,6 +189,7 @@ class FastIngest(Route):
         retries, delay = Attempts().retries, Attempts().retry_delay
         for attempt in range(retries + 1):
             self._write(_START, 1, subject, data, options)
+            self._subject = subject
             try:
                 error = await self._first_answer(subject)
                 if error is None:
@@ -202,9 +210,9 @@ class FastIngest(Route):
         return self._error
 
     def _write(
-        self, kind: int, sequence: int, subject: str, data: bytes, options: MessageOptions
-    ) -> bool:
-        """Send a message; whether so much waits that it should be written now."""
+        self, kind: int, sequence: int, subject: str, data: Payload, options: MessageOptions
+    ) -> None:
+        """Send a message."""
         client = self.client
         if client._restricted:
             client._check_publish(len(data))
@@ -212,11 +220,10 @@ class FastIngest(Route):
         if options:
             headers = message_headers(options)
             encode_block(headers)  # refuses what is too large for a stream
-            full = client._encoder.publish(subject, data, reply, headers)
+            client._encoder.publish(subject, data, reply, headers)
         else:
-            full = client._encoder.request(subject, data, reply)
-        self._sent, self._subject = sequence, subject
-        return full
+            client._encoder.request(subject, data, reply)
+        self._sent = sequence
 
     def _control(self, kind: int) -> None:
         """Send a ping, or the end of the batch, which has a sequence of its own."""
@@ -245,7 +252,9 @@ class FastIngest(Route):
     def _end_error(self) -> BaseException:
         if self._error is not None:
             return copy_error(self._error)
-        return PublisherClosedError("the fast ingest is closed; begin another one")
+        error = PublisherClosedError("the fast ingest is closed; begin another one")
+        error.may_have_taken_effect = False
+        return error
 
     # -- what the server says -------------------------------------------------------------------
 

@@ -168,7 +168,8 @@ class MessageOptions(TypedDict, total=False):
     """Headers of the application. An option below replaces a header that means the same."""
     msg_id: str | None
     """The stream drops a message whose id it has seen within its `duplicate_window`, and
-    acknowledges it as a duplicate."""
+    acknowledges it as a duplicate. A message with an id may therefore be sent again within its
+    `timeout`, which the window should be longer than."""
     expected_stream: str | None
     """Refuse the message unless it goes to this stream."""
     expected_last_sequence: int | None

@@ -11,7 +11,7 @@ from typing import Literal, Unpack
 
 from jetspark.connection import Client
 from jetspark.errors import InvalidOptionError
-from jetspark.protocol import Headers
+from jetspark.protocol import FULL_PIECES, Headers, Payload
 
 from .ack_future import PublishAckFuture
 from .ack_window import SMALL, AckWindow
@@ -55,7 +55,7 @@ class Publisher(ContextBase):
             weakref.finalize(self, acks.retire).atexit = False
 
     async def publish(
-        self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]
+        self, subject: str, data: Payload = b"", **options: Unpack[PublishOptions]
     ) -> PublishAck:
         """Publish a message and wait until the stream has stored it.
 
@@ -77,7 +77,7 @@ class Publisher(ContextBase):
             acks.forget(future)
 
     async def publish_async(
-        self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]
+        self, subject: str, data: Payload = b"", **options: Unpack[PublishOptions]
     ) -> PublishAckFuture:
         """Publish a message and return its acknowledgement as a future, to be awaited later.
 
@@ -97,19 +97,23 @@ class Publisher(ContextBase):
         """
         acks = self._acks
         pending = acks.pending
-        if options or len(pending) >= acks.ceiling or type(data) is not bytes or len(data) > SMALL:
+        if (
+            options
+            or len(pending) >= acks.ceiling
+            or len(acks.pieces) > FULL_PIECES
+            or type(data) is not bytes
+            or len(data) > SMALL
+        ):
             return await acks.publish(subject, data, options)
         # AckWindow.publish for a plain small message, while nothing is in its way.
         acks.counter = number = acks.counter + 1
         token = b"%d" % number
         attempts = acks.attempts
         expires = acks.time() + attempts.timeout
-        full = acks.request(subject, data, acks.base + token)
+        acks.request(subject, data, acks.base + token)
         pending[token] = future = PublishAckFuture(subject, token, data, None, expires, attempts)
         if expires < acks.expiry:
             acks.arm(expires)
-        if full:
-            await acks.make_room(future)
         return future
 
     @property
@@ -122,7 +126,7 @@ class Publisher(ContextBase):
 
         Raises what failed since the last call and was not seen, because nobody has awaited its
         future: the error if it is one, an `ExceptionGroup` if there are several. Call it before
-        the connection is drained or closed: acknowledgements that come later are lost.
+        the connection is drained or closed, which do not wait for acknowledgements.
         """
         await self._acks.complete(timeout)
 

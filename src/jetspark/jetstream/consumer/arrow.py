@@ -6,6 +6,7 @@ are, and the sequences and times are read out of the reply subjects by Arrow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from jetspark.errors import InvalidOptionError, MissingExtraError
@@ -26,6 +27,12 @@ except ImportError as error:
 
 __all__ = ["SCHEMA", "ArrowStream", "record_batch"]
 
+# What is on order adapts to the size of the messages, between these limits.
+ON_ORDER_BYTES = 16 * 1024 * 1024
+OVERHEAD = 128  # bytes of a message that are not its payload, about
+FEWEST_ON_ORDER = 500
+MOST_ON_ORDER = 50_000
+
 _HEADERS = pa.map_(pa.string(), pa.list_(pa.string()))
 
 SCHEMA = pa.schema(
@@ -40,22 +47,58 @@ SCHEMA = pa.schema(
 )
 
 
+class _Columns:
+    """Messages in the making of a record batch, column by column.
+
+    Only bytes are kept, not the tuples of the parser, which would be many objects for the garbage
+    collector to look through while they wait.
+    """
+
+    def __init__(self) -> None:
+        self._subjects: list[bytes] = []
+        self._replies: list[bytes | None] = []
+        self._headers: list[bytes | None] = []
+        self._payloads: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self._replies)
+
+    def __iter__(self) -> Iterator[Frame]:
+        columns = (self._subjects, self._replies, self._headers, self._payloads)
+        return zip(*columns, strict=True)
+
+    @property
+    def last_reply(self) -> bytes:
+        return self._replies[-1] or b""
+
+    def add(self, frames: list[Frame]) -> None:
+        subjects, replies, headers, payloads = zip(*frames, strict=True)
+        self._subjects += subjects
+        self._replies += replies
+        self._headers += headers
+        self._payloads += payloads
+
+    def record_batch(self) -> pa.RecordBatch:
+        count = len(self)
+        stream, sequences, nanoseconds = _places(self._replies)
+        columns = [
+            pa.repeat(pa.scalar(stream, pa.string()), count),
+            _subject_column(self._subjects),
+            sequences,
+            pc.divide(nanoseconds, 1000).cast(pa.timestamp("us", tz="UTC")),
+            _header_column(self._headers, count),
+            pa.array(self._payloads, pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
 def record_batch(frames: list[Frame]) -> pa.RecordBatch:
     """The columns of messages that a consumer delivered."""
     if not frames:
         return pa.RecordBatch.from_pylist([], SCHEMA)
-    subjects, replies, headers, payloads = zip(*frames, strict=True)
-    stream, sequences, nanoseconds = _places(replies)
-    count = len(frames)
-    columns = [
-        pa.repeat(pa.scalar(stream, pa.string()), count),
-        _subject_column(subjects),
-        sequences,
-        pc.divide(nanoseconds, 1000).cast(pa.timestamp("us", tz="UTC")),
-        _header_column(headers, count),
-        pa.array(payloads, pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns = _Columns()
+    columns.add(frames)
+    return columns.record_batch()
 
 
 _SHORT_FORM = 9  # tokens
@@ -63,7 +106,7 @@ _SEQUENCE, _TIMESTAMP = 5, 7  # among the tokens of the short form of a reply su
 _DOMAIN_TOKENS = 2  # which the long form has in front of them
 
 
-def _places(replies: tuple[bytes | None, ...]) -> tuple[str, Any, Any]:
+def _places(replies: list[bytes | None]) -> tuple[str, Any, Any]:
     """Stream, sequences and times out of the reply subjects."""
     first = parse_metadata(replies[0])
     width = replies[0].count(b".") + 1  # type: ignore[union-attr]
@@ -93,14 +136,14 @@ def _places(replies: tuple[bytes | None, ...]) -> tuple[str, Any, Any]:
 # one odd message cannot stop a pipeline.
 
 
-def _subject_column(subjects: tuple[bytes, ...]) -> Any:
+def _subject_column(subjects: list[bytes]) -> Any:
     try:
         return pa.array(subjects, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([_utf8(subject).decode() for subject in subjects], pa.string())
 
 
-def _header_column(headers: tuple[bytes | None, ...], count: int) -> Any:
+def _header_column(headers: list[bytes | None], count: int) -> Any:
     if not any(headers):
         return pa.nulls(count, _HEADERS)
     try:
@@ -135,7 +178,7 @@ class ArrowStream(PullFeed):
             raise InvalidOptionError(f"option 'rows' must be at least 1, not {rows}")
         self._rows = rows
         self._linger = linger
-        self._partial: list[Frame] = []  # of the batch in the making
+        self._partial = _Columns()  # the batch in the making
         self._until: float | None = None  # when that must be given out
 
     def __aiter__(self) -> Self:
@@ -150,7 +193,9 @@ class ArrowStream(PullFeed):
             while len(taken) < self._rows and (
                 frames := self._take_frames(self._rows - len(taken))
             ):
-                taken += frames
+                taken.add(frames)
+                if self._options.by_default:
+                    self._adapt(frames)
             if not taken:
                 if self._ended:
                     self._raise_end()
@@ -160,17 +205,25 @@ class ArrowStream(PullFeed):
                 self._until = self._loop.time() + self._linger
             if (
                 len(taken) >= self._rows
-                or taken[-1][1].endswith(b".0")  # type: ignore[union-attr]  # nothing is pending
+                or taken.last_reply.endswith(b".0")  # nothing is pending
                 or self._loop.time() >= self._until
                 or self._ended
             ):
-                self._partial, self._until = [], None
-                return record_batch(taken)
+                self._partial, self._until = _Columns(), None
+                return taken.record_batch()
             await self._arrival(self._until)
 
     def _discard(self) -> None:
         super()._discard()
-        self._partial, self._until = [], None
+        self._partial, self._until = _Columns(), None
+
+    def _adapt(self, frames: list[Frame]) -> None:
+        """Have so many messages on order as make up a certain size."""
+        size = sum([len(frame[3]) for frame in frames]) + OVERHEAD * len(frames)
+        fitting = ON_ORDER_BYTES * len(frames) // size
+        window = self._window
+        window.max_messages = min(max(fitting, FEWEST_ON_ORDER), MOST_ON_ORDER)
+        window.threshold_messages = -(-window.max_messages // 2)
 
     async def __aenter__(self) -> Self:
         if not self._started:

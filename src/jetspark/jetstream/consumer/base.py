@@ -44,13 +44,16 @@ class Consumer:
 
     async def info(self) -> ConsumerInfo:
         """Ask the server for the state of the consumer."""
-        self.cached_info = await self.api.fetch(
+        self.cached_info = await self._fetch_info()
+        return self.cached_info
+
+    async def _fetch_info(self) -> ConsumerInfo:
+        return await self.api.fetch(
             ConsumerInfo,
             self.api.subjects.consumer_info(self.stream_name, self.name),
             context=f"{self.description}: info",
             idempotent=True,
         )
-        return self.cached_info
 
     async def delete(self) -> None:
         """Delete the consumer on the server."""

@@ -130,7 +130,7 @@ class _Fetch(Route):
         if self._left:
             self.consumer.give_back(frames)
             return
-        if any([frame[2] is not None and not frame[3] for frame in frames]):  # noqa: C419
+        if batch.has_headers and b"" in [frame[3] for frame in frames]:  # as a status has it
             frames = [frame for frame in frames if not self._take_status(frame)]
         self.frames += frames
         if len(self.frames) >= self.options.max_messages:

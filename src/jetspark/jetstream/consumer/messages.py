@@ -205,6 +205,8 @@ class PullFeed(Route):
         self._last_arrival = self._loop.time()
         body = self._options.body(batch, size, self.consumer.pin_id(self._options.priority.group))
         client._encoder.publish_trusted(self._next_subject, body, self._inbox)
+        # At once: the server shall work on it while the application works on what it has.
+        client._connection.write_now()
 
     def _order_later(self) -> None:
         if self._retry is None:
@@ -259,7 +261,8 @@ class PullFeed(Route):
         """Queue the messages; statuses are handled at once, whatever waits before them."""
         self._last_arrival = self._loop.time()
         frames = batch.frames
-        if self._pinned or any([frame[2] is not None and not frame[3] for frame in frames]):  # noqa: C419
+        # A status has headers and no payload.
+        if self._pinned or (batch.has_headers and b"" in [frame[3] for frame in frames]):
             self._deliver_mixed(frames)
         else:
             self._batches.append(frames)

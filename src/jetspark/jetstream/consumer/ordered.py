@@ -101,9 +101,10 @@ class OrderedFeed(OrderedRoute, PullFeed):
         self._last_arrival = self._loop.time()
         frames = batch.frames
         statuses: list[Frame] = []
-        if None in [frame[1] for frame in frames]:  # only messages have a reply subject
+        # A status has headers and no payload.
+        if batch.has_headers and b"" in [frame[3] for frame in frames]:
             statuses = [frame for frame in frames if self._is_status(frame)]
-            frames = [frame for frame in frames if frame[1] is not None]
+            frames = [frame for frame in frames if not self._is_status(frame)]
         if accepted := self._in_order(frames):
             self._batches.append(accepted)
             self._wake()
@@ -178,6 +179,14 @@ class OrderedConsumer(PullConsumer):
         """Use the consumer that was created last."""
         self.cached_info = info
         self.next_subject = self.api.subjects.consumer_next(info.stream_name, info.name).encode()
+
+    async def info(self) -> ConsumerInfo:
+        """Ask the server for the state of the consumer that is in use."""
+        name = self.name
+        info = await self._fetch_info()
+        if self.name == name:  # else another one took over meanwhile
+            self.cached_info = info
+        return info
 
     async def delete(self) -> None:
         """Delete the consumer on the server, if it is there; reading on creates a new one."""

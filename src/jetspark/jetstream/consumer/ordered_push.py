@@ -128,6 +128,14 @@ class OrderedPushConsumer(Consumer):
         """Use the consumer that was created last."""
         self.cached_info = info
 
+    async def info(self) -> ConsumerInfo:
+        """Ask the server for the state of the consumer that is in use."""
+        name = self.name
+        info = await self._fetch_info()
+        if self.name == name:  # else another one took over meanwhile
+            self.cached_info = info
+        return info
+
     async def delete(self) -> None:
         """Delete the consumer on the server, if it is there; reading on creates a new one."""
         try:

@@ -19,6 +19,7 @@ from jetspark.errors import (
     DisconnectedError,
     JetSparkError,
     JetStreamNotEnabledError,
+    LimitReachedError,
     OrderedConsumerResetError,
 )
 from jetspark.jetstream.api import ApiClient
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from jetspark.jetstream.consumer_management import ConsumerManager
 
 __all__ = ["OrderedRoute", "OrderedSeries"]
+
+_PASSING = (JetStreamNotEnabledError, LimitReachedError)  # although they need not
 
 RESET_BACKOFF = Backoff(initial=1.0, maximum=10.0, factor=2.0)
 
@@ -138,8 +141,9 @@ class OrderedRoute(Route):
 
     # -- for the two flavours -------------------------------------------------------------------
 
-    def _warn(self, error: JetSparkError) -> None:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # it is in the other base class
+
+        def _warn(self, error: JetSparkError) -> None: ...
 
     def _suspend(self) -> None:
         """Stop all timers."""
@@ -249,7 +253,8 @@ class OrderedRoute(Route):
         return (
             self._pushes
             and isinstance(error, APIError)
-            and not (error.retryable or isinstance(error, JetStreamNotEnabledError))
+            # The limit of consumers may be reached because the old one is not gone yet.
+            and not (error.retryable or isinstance(error, _PASSING))
         )
 
     def restored(self) -> None:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PullConsumer"]
 
-MAX_MESSAGES = 500  # on order by default (ADR-37)
-ARROW_MESSAGES = 20_000
+MAX_MESSAGES = 1000  # on order by default (ADR-37)
 ARROW_ROWS = 10_000
 
 
@@ -184,7 +183,7 @@ class PullConsumer(Consumer):
     ) -> MessageStream:
         """Iterate over the messages of the consumer, without end or until `stop_after`.
 
-        Up to `max_messages` (default 500) or `max_bytes` are on order or wait locally; more is
+        Up to `max_messages` (default 1000) or `max_bytes` are on order or wait locally; more is
         ordered when that falls below the threshold (default: half). `expires` is for one request.
         What goes wrong and passes is given to `on_warning`, by default to the events of the
         connection.
@@ -306,7 +305,8 @@ class PullConsumer(Consumer):
 
         The columns are `stream, subject, sequence, timestamp, headers, data`. A batch is smaller
         when the end of the stream is reached, or when `linger` seconds have passed since its first
-        row. Meant for consumers without acknowledgements.
+        row. Without `max_messages` and `max_bytes`, as much is on order as makes up about 16 MiB.
+        Meant for consumers without acknowledgements.
         """
         options = self._stream_options(
             max_messages,
@@ -317,7 +317,7 @@ class PullConsumer(Consumer):
             None,
             stop_after,
             PriorityOptions(),
-            max(ARROW_MESSAGES, 2 * rows),
+            MAX_MESSAGES,
         )
         return self._arrow_stream(options, on_warning, rows, linger)
 

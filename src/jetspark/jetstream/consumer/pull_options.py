@@ -178,6 +178,7 @@ class StreamOptions:
             raise InvalidOptionError("option 'threshold_bytes' needs option 'max_bytes'")
         if max_bytes is not None and threshold_messages is not None:
             raise InvalidOptionError("option 'threshold_messages' does not go with 'max_bytes'")
+        self.by_default = max_messages is None and max_bytes is None
         if max_bytes is None:
             max_messages = max_messages or default_max_messages
         self.max_messages = max_messages or UNLIMITED_BATCH

@@ -78,7 +78,6 @@ class PushSubscription(Subscription):
         self._started = False
         self._drained = False
         self._loop = asyncio.get_running_loop()
-        self._statuses = bool(config.idle_heartbeat)  # the server sends not only messages
         self._heartbeat = config.idle_heartbeat.total_seconds()  # 0: not watched
         # Members of a queue group get a part of the deliveries each, and of the heartbeats.
         self._gaps = None if config.deliver_group else GapDetector()
@@ -166,7 +165,8 @@ class PushSubscription(Subscription):
         """Queue messages, and the requests of flow control between them."""
         self._last_arrival = self._loop.time()
         frames = batch.frames
-        if any([frame[2] is not None and not frame[3] for frame in frames]):  # noqa: C419
+        # A status has headers and no payload.
+        if batch.has_headers and b"" in [frame[3] for frame in frames]:
             frames = self._sort_out(frames)
         else:
             frames = self._accept(frames)
@@ -257,6 +257,7 @@ class PushSubscription(Subscription):
 
     def _answer_flow_control(self, subject: bytes) -> None:
         """Have the server send more: the application has taken what came before."""
+        self._flow_queued = b""
         if subject != self._flow_answered and self.client.connected:
             self._flow_answered = subject
             self.client._encoder.publish_trusted(subject, b"")
@@ -309,12 +310,10 @@ class PushSubscription(Subscription):
             self._end_unstarted()
             await super().unsubscribe()
             await self._delete()
-        elif not self._statuses and self._started:
-            await super().unsubscribe(limit)
         elif limit < 1:
             raise InvalidArgumentError("limit must be at least 1")
         else:
-            # The server would count its heartbeats, too, so it is not told.
+            # Not by the server, which would count its heartbeats, too.
             self._stop_at = limit
             if self._messages >= limit:
                 self.client._unsubscribe(self)
