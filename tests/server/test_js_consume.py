@@ -225,7 +225,8 @@ async def test_connection_drain_finishes_what_has_arrived(
 
 
 async def test_connection_close_ends_it(nats_server: NatsServer, connect: Connect) -> None:
-    nc = await connect(nats_server.url)
+    events = Events()
+    nc = await connect(nats_server.url, on_event=events)
     consumer = await make_consumer(nc, await make_stream(nc, 10))
     started = asyncio.Event()
 
@@ -238,6 +239,7 @@ async def test_connection_close_ends_it(nats_server: NatsServer, connect: Connec
     await nc.close()
     assert consumption.closed
     await consumption.wait()
+    assert events.errors == []
 
 
 async def test_several_share_one_consumer(nats_server: NatsServer, connect: Connect) -> None:

@@ -129,6 +129,17 @@ async def test_the_next_iteration_goes_on(
     assert seen == [1, 2, 3, 4, 5, 6]
 
 
+async def test_stop_after(nats_server: NatsServer, connect: Connect, flavour: Flavour) -> None:
+    nc = await connect(nats_server.url)
+    stream = await new_stream(nc, 10)
+    consumer = await flavour.make(stream)
+    seen: list[int] = []
+    for count in (1, 4, 5):
+        async with flavour.read(consumer, stop_after=count) as messages:
+            seen += sequences([message async for message in messages])
+    assert seen == list(range(1, 11))
+
+
 async def test_the_next_iteration_goes_on_after_a_drain(
     nats_server: NatsServer, connect: Connect, flavour: Flavour
 ) -> None:

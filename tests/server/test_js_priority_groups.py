@@ -17,6 +17,7 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.jetstream.consumer import PullConsumer
+from jetspark.jetstream.consumer.messages import pinned_size, wire_size
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsServer
 from tests.support.clients import Connect, eventually, version_of
@@ -179,15 +180,18 @@ async def test_pinned_client_counts_bytes_like_the_server(
     found = await two_clients(nats_server, connect, "pinned_client", 40)
     if found is None:
         return
-    nc, consumer, _ = found
+    _, consumer, _ = found
     # The pin, which the server does not count, must not end the fetch too early.
     fetched = await consumer.fetch(max_bytes=2000, group="g", timeout=5)
     assert (await consumer_state(consumer))[0] == len(fetched)
-    reader = Reader(consumer, max_messages=None, max_bytes=2000)
-    await eventually(lambda: len(reader.seen) == 40 - len(fetched))
-    await reader.stop()
-    assert reader.warnings == []
-    assert nc.connected
+    async with consumer.messages(max_bytes=2000, group="g") as messages:
+        await eventually(lambda: messages._waiting() and messages._all_arrived())
+        waiting = messages._waiting()
+        assert messages._window.pending_bytes == sum(map(pinned_size, waiting))
+        assert sum(map(wire_size, waiting)) > 2000
+        await messages.next(timeout=5)
+        assert messages._window.pending_bytes == sum(map(pinned_size, waiting[1:]))
+    assert (await consumer_state(consumer))[0] == len(fetched) + len(waiting)
 
 
 async def test_lowest_priority_number_is_served_first(

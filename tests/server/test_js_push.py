@@ -10,6 +10,7 @@ import pytest
 from jetspark import PushConsumer
 from jetspark.errors import (
     ConnectionClosedError,
+    InvalidOptionError,
     JetSparkError,
     MissingHeartbeatError,
     NotJetStreamMessageError,
@@ -120,6 +121,18 @@ async def test_members_of_a_group_do_not_watch_heartbeats(
         await first.next(0.5)
     assert warnings == []
     await first.stop()
+
+
+async def test_stop_after(nats_server: NatsServer, connect: Connect) -> None:
+    nc = await connect(nats_server.url)
+    consumer = await push_consumer(nc, await make_stream(nc, 10), idle_heartbeat=0.1)
+    async with consumer.messages(stop_after=3) as messages:
+        assert sequences([message async for message in messages]) == [1, 2, 3]
+    seen: list[JetStreamMessage] = []
+    await (await consumer.consume(seen.append, stop_after=1)).wait()
+    assert len(seen) == 1
+    with pytest.raises(InvalidOptionError, match="stop_after"):
+        consumer.messages(stop_after=0)
 
 
 async def test_acks_of_a_consumer_without_acks_do_nothing(

@@ -231,10 +231,7 @@ class PullFeed(Route):
         return self._window.pending_bytes <= sum(map(self._size_of, waiting))
 
     def _check_heartbeat(self) -> None:
-        assert self._monitor is not None
         now = self._loop.time()
-        # While the application kept the loop busy, nothing could be sent or read.
-        self._last_arrival += now - self._monitor.when()
         if self._all_arrived():
             self._last_arrival = now
         silence = now - self._last_arrival

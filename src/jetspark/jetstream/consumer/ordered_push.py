@@ -32,6 +32,7 @@ class OrderedPushSubscription(OrderedRoute, PushSubscription):
         consumer: OrderedPushConsumer,
         *,
         callback: MessageCallback | None = None,
+        stop_after: int | None = None,
         on_warning: WarningHandler | None = None,
     ) -> None:
         # What is dropped would come again, and be dropped again: flow control is the limit.
@@ -39,6 +40,7 @@ class OrderedPushSubscription(OrderedRoute, PushSubscription):
             self,
             consumer,
             callback=callback,
+            stop_after=stop_after,
             on_warning=on_warning,
             pending_messages=0,
             pending_bytes=0,
@@ -143,16 +145,22 @@ class OrderedPushConsumer(Consumer):
         except ConsumerNotFoundError:
             pass
 
-    def messages(self, *, on_warning: WarningHandler | None = None) -> OrderedPushSubscription:
-        """Iterate over the messages that the server pushes, without end.
+    def messages(
+        self, *, stop_after: int | None = None, on_warning: WarningHandler | None = None
+    ) -> OrderedPushSubscription:
+        """Iterate over the messages that the server pushes, without end or until `stop_after`.
 
         What goes wrong and passes is given to `on_warning`, by default to the events of the
         connection.
         """
-        return OrderedPushSubscription(self, on_warning=on_warning)
+        return OrderedPushSubscription(self, stop_after=stop_after, on_warning=on_warning)
 
     async def consume(
-        self, callback: MessageCallback, *, on_warning: WarningHandler | None = None
+        self,
+        callback: MessageCallback,
+        *,
+        stop_after: int | None = None,
+        on_warning: WarningHandler | None = None,
     ) -> Consumption:
         """Have a callback (plain or async) called with each message, one after the other."""
-        return Consumption(self.messages(on_warning=on_warning), callback)
+        return Consumption(self.messages(stop_after=stop_after, on_warning=on_warning), callback)

@@ -21,17 +21,19 @@ class PushConsumer(Consumer):
     def messages(
         self,
         *,
+        stop_after: int | None = None,
         pending_messages: int | None = None,
         pending_bytes: int | None = None,
         on_warning: WarningHandler | None = None,
     ) -> PushSubscription:
-        """Iterate over the messages that the server pushes, without end.
+        """Iterate over the messages that the server pushes, without end or until `stop_after`.
 
         What goes wrong and passes is given to `on_warning`, by default to the events of the
         connection.
         """
         return PushSubscription(
             self,
+            stop_after=stop_after,
             pending_messages=pending_messages,
             pending_bytes=pending_bytes,
             on_warning=on_warning,
@@ -41,6 +43,7 @@ class PushConsumer(Consumer):
         self,
         callback: MessageCallback,
         *,
+        stop_after: int | None = None,
         pending_messages: int | None = None,
         pending_bytes: int | None = None,
         on_warning: WarningHandler | None = None,
@@ -51,6 +54,7 @@ class PushConsumer(Consumer):
         the connection, and the message is not acknowledged.
         """
         subscription = self.messages(
+            stop_after=stop_after,
             pending_messages=pending_messages,
             pending_bytes=pending_bytes,
             on_warning=on_warning,

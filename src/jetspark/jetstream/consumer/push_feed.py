@@ -18,6 +18,7 @@ from jetspark.connection.subscription import Subscription
 from jetspark.errors import (
     ConsumerNotFoundError,
     InvalidArgumentError,
+    InvalidOptionError,
     JetSparkError,
     MissingHeartbeatError,
     status_error,
@@ -50,6 +51,7 @@ class PushSubscription(Subscription):
         *,
         callback: MessageCallback | None = None,
         auto_ack: bool = False,
+        stop_after: int | None = None,
         on_warning: WarningHandler | None = None,
         pending_messages: int | None = None,
         pending_bytes: int | None = None,
@@ -58,6 +60,8 @@ class PushSubscription(Subscription):
         client = consumer.api.client
         options = client._options
         config = consumer.config
+        if stop_after is not None and stop_after < 1:
+            raise InvalidOptionError(f"option 'stop_after' must be at least 1, not {stop_after}")
         if callback is not None and auto_ack:
             callback = _acknowledging(callback)
         super().__init__(
@@ -86,7 +90,7 @@ class PushSubscription(Subscription):
         self._monitor: asyncio.TimerHandle | None = None  # watches the heartbeats
         self._last_arrival = 0.0
         self._messages = 0  # that arrived, without statuses
-        self._stop_at: int | None = None  # unsubscribe after so many
+        self._stop_at = stop_after  # unsubscribe after so many
         self._flow_queued = b""  # the flow control subject that waits in the queue
         self._flow_answered = b""  # ... and the last one that was answered
 
