@@ -37,6 +37,7 @@ from tests.support.js import (
     make_stream,
     sequences,
     served,
+    settled,
     waiting_requests,
 )
 from tests.support.leaks import EventLog, no_leaks, until
@@ -330,25 +331,19 @@ async def test_stop_after_is_exact_when_orders_were_repeated(
 ) -> None:
     ours, theirs = await shared(near, far)
     warnings = Warnings()
-    messages = theirs.messages(10, expires=1, stop_after=3, on_warning=warnings)
-    collecting = asyncio.create_task(_collect(messages))
-    await served(ours)
-    proxy.stall("down")
-    await warnings.wait(MissingHeartbeatError)
-    await fill(near, ours.stream_name, 10)  # more than one request is there to be served
-    await eventually_equal(lambda: _more_than(ours, 3), True)
-    proxy.unstall()
-    assert sequences(await collecting) == [1, 2, 3]
+    options: dict[str, Any] = {"expires": 10, "heartbeat": 0.3, "on_warning": warnings}
+    async with theirs.messages(10, stop_after=3, **options) as messages:
+        await served(ours)
+        proxy.stall("down")
+        await warnings.wait(MissingHeartbeatError)
+        await fill(near, ours.stream_name, 10)  # more than one request is there to be served
+        delivered = await settled(lambda: _ack_pending(ours))
+        assert delivered > 3
+        proxy.unstall()
+        await until(lambda: len(messages._waiting()) == delivered)
+        assert sequences([message async for message in messages]) == [1, 2, 3]
     rest = await ours.fetch(7, timeout=10)  # the surplus was given back
     assert sorted(sequences(rest)) == [4, 5, 6, 7, 8, 9, 10]
-
-
-async def _collect(messages: MessageStream) -> list[JetStreamMessage]:
-    return [message async for message in messages]
-
-
-async def _more_than(consumer: PullConsumer, count: int) -> bool:
-    return await _ack_pending(consumer) > count
 
 
 async def test_drain_over_a_stalled_connection(proxy: Proxy, near: Client, far: Client) -> None:

@@ -125,11 +125,14 @@ async def test_members_of_a_group_do_not_watch_heartbeats(
 
 async def test_stop_after(nats_server: NatsServer, connect: Connect) -> None:
     nc = await connect(nats_server.url)
-    consumer = await push_consumer(nc, await make_stream(nc, 10), idle_heartbeat=0.1)
+    stream = await make_stream(nc, 10)
+    consumer = await push_consumer(nc, stream, ack_policy="none", idle_heartbeat=0.1)
     async with consumer.messages(stop_after=3) as messages:
         assert sequences([message async for message in messages]) == [1, 2, 3]
     seen: list[JetStreamMessage] = []
-    await (await consumer.consume(seen.append, stop_after=1)).wait()
+    consumption = await consumer.consume(seen.append, stop_after=1)
+    await fill(nc, stream, 2)
+    await consumption.wait()
     assert len(seen) == 1
     with pytest.raises(InvalidOptionError, match="stop_after"):
         consumer.messages(stop_after=0)

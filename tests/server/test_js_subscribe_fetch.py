@@ -332,5 +332,6 @@ async def test_losing_the_connection(
     await nc.force_reconnect()
     with pytest.raises(DisconnectedError):
         await fetching
+    await eventually_equal(lambda: waiting(sub), 0)  # the server has noticed
     await fill(nc, stream.name, 1)
     assert len(await sub.fetch(batch, timeout=5)) == 1  # on the next connection

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import ssl
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 
 import msgspec
 
@@ -38,10 +38,16 @@ __all__ = ["connect_server"]
 
 TLS_CLOSE_TIMEOUT = 1.0
 
-try:
-    _VERSION = version("jetspark")
-except PackageNotFoundError:  # run from an archive, as on a Spark executor
-    _VERSION = "0"
+
+@functools.cache
+def _version() -> str:
+    # Slow to import, and wanted only here.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("jetspark")
+    except PackageNotFoundError:  # run from an archive, as on a Spark executor
+        return "0"
 
 
 async def connect_server(
@@ -155,7 +161,7 @@ class _Handshake:
             "pedantic": False,
             "tls_required": encrypted,
             "lang": "python",
-            "version": _VERSION,
+            "version": _version(),
             "protocol": 1,
             "echo": options.echo,
             "headers": True,

@@ -95,9 +95,12 @@ class OrderedPushSubscription(OrderedRoute, PushSubscription):
     @property
     def resume_sequence(self) -> int | None:
         """The first sequence that the application has not seen; None: as the user said."""
-        if self._discarded_at is not None:
-            return self._discarded_at
-        return first_sequence(self._waiting()) or self._next_sequence
+        return first_sequence(self._waiting()) or self._discarded_at or self._next_sequence
+
+    def _up_to_limit(self, frames: list[Frame]) -> list[Frame]:
+        kept = super()._up_to_limit(frames)
+        self._discarded_at = first_sequence(frames[len(kept) :])
+        return kept
 
     def discard(self) -> None:
         """Drop what waits."""
