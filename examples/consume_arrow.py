@@ -5,7 +5,6 @@ import asyncio
 import pyarrow.compute as pc
 
 import jetspark
-from jetspark.jetstream.consumer import PullConsumer
 from jetspark.server import run_server
 
 
@@ -17,7 +16,7 @@ async def main() -> None:
             await js.publish_async(f"orders.{number % 3}", b"a dozen eggs")
         await js.publish_async_complete(timeout=10)
         consumer = await stream.create_consumer(durable_name="columns", ack_policy="none")
-        assert isinstance(consumer, PullConsumer)
+        assert isinstance(consumer, jetspark.PullConsumer)
 
         batch = await consumer.fetch_arrow(100, timeout=5)
         print(batch.schema)

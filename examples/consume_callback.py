@@ -3,8 +3,6 @@
 import asyncio
 
 import jetspark
-from jetspark.jetstream.consumer import PullConsumer
-from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import run_server
 
 
@@ -13,10 +11,10 @@ async def main() -> None:
         js = nc.jetstream()
         stream = await js.create_stream(name="ORDERS", subjects=["orders.>"])
         consumer = await stream.create_consumer(durable_name="shop")
-        assert isinstance(consumer, PullConsumer)
+        assert isinstance(consumer, jetspark.PullConsumer)
         delivered = asyncio.Event()
 
-        async def on_message(message: JetStreamMessage) -> None:
+        async def on_message(message: jetspark.JetStreamMessage) -> None:
             print(message.subject, message.data.decode())
             await message.ack()
             if message.subject == "orders.9":

@@ -3,7 +3,6 @@
 import asyncio
 
 import jetspark
-from jetspark.jetstream.consumer import PullConsumer
 from jetspark.server import run_server
 
 
@@ -14,7 +13,7 @@ async def main() -> None:
         for number in range(10):
             await js.publish(f"orders.{number}", b"a dozen eggs")
         consumer = await stream.create_consumer(durable_name="shop")
-        assert isinstance(consumer, PullConsumer)
+        assert isinstance(consumer, jetspark.PullConsumer)
 
         # Up to four, or those that come within five seconds.
         for message in await consumer.fetch(4, timeout=5):

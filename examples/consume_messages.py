@@ -3,7 +3,6 @@
 import asyncio
 
 import jetspark
-from jetspark.jetstream.consumer import PullConsumer
 from jetspark.server import run_server
 
 
@@ -15,7 +14,7 @@ async def main() -> None:
             await js.publish_async(f"orders.{number}", b"a dozen eggs")
         await js.publish_async_complete(timeout=10)
         consumer = await stream.create_consumer(durable_name="shop")
-        assert isinstance(consumer, PullConsumer)
+        assert isinstance(consumer, jetspark.PullConsumer)
 
         # Up to 200 messages are on order or wait here. Leaving the block stops it.
         count = 0

@@ -6,6 +6,8 @@
 Everything that an application needs is here; exceptions are in `jetspark.errors`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import errors
 from .client import Client, connect
 from .connection import (
@@ -19,66 +21,68 @@ from .connection import (
     Statistics,
     Subscription,
 )
-from .jetstream import (
-    AccountInfo,
-    AccountLimits,
-    AccountTier,
-    AckKind,
-    AckPolicy,
-    APIStats,
-    AtomicBatch,
-    ClusterInfo,
-    Compression,
-    ConsumerConfig,
-    ConsumerInfo,
-    ConsumerLimits,
-    ConsumerPause,
-    Consumption,
-    CounterValue,
-    DeliverPolicy,
-    DiscardPolicy,
-    ExternalStream,
-    FastIngest,
-    FetchedMessages,
-    JetStream,
-    JetStreamMessage,
-    LostMessages,
-    MessageOptions,
-    MessageStream,
-    Metadata,
-    OrderedConsumer,
-    OrderedOptions,
-    OrderedPushConsumer,
-    PeerInfo,
-    PersistMode,
-    Placement,
-    PriorityGroupState,
-    PriorityPolicy,
-    PublishAck,
-    PublishAckFuture,
-    PublishOptions,
-    PullConsumer,
-    PullSubscription,
-    PushConsumer,
-    PushSubscription,
-    ReplayPolicy,
-    Republish,
-    RetentionPolicy,
-    Schedule,
-    SequenceInfo,
-    SourceConsumer,
-    StorageType,
-    StoredMessage,
-    Stream,
-    StreamAlternate,
-    StreamConfig,
-    StreamInfo,
-    StreamSource,
-    StreamSourceInfo,
-    StreamState,
-    SubjectTransform,
-)
 from .protocol import Headers, HeadersLike, ServerInfo
+
+if TYPE_CHECKING:
+    from .jetstream import (
+        AccountInfo,
+        AccountLimits,
+        AccountTier,
+        AckKind,
+        AckPolicy,
+        APIStats,
+        AtomicBatch,
+        ClusterInfo,
+        Compression,
+        ConsumerConfig,
+        ConsumerInfo,
+        ConsumerLimits,
+        ConsumerPause,
+        Consumption,
+        CounterValue,
+        DeliverPolicy,
+        DiscardPolicy,
+        ExternalStream,
+        FastIngest,
+        FetchedMessages,
+        JetStream,
+        JetStreamMessage,
+        LostMessages,
+        MessageOptions,
+        MessageStream,
+        Metadata,
+        OrderedConsumer,
+        OrderedOptions,
+        OrderedPushConsumer,
+        PeerInfo,
+        PersistMode,
+        Placement,
+        PriorityGroupState,
+        PriorityPolicy,
+        PublishAck,
+        PublishAckFuture,
+        PublishOptions,
+        PullConsumer,
+        PullSubscription,
+        PushConsumer,
+        PushSubscription,
+        ReplayPolicy,
+        Republish,
+        RetentionPolicy,
+        Schedule,
+        SequenceInfo,
+        SourceConsumer,
+        StorageType,
+        StoredMessage,
+        Stream,
+        StreamAlternate,
+        StreamConfig,
+        StreamInfo,
+        StreamSource,
+        StreamSourceInfo,
+        StreamState,
+        SubjectTransform,
+    )
 
 __all__ = [
     "APIStats",
@@ -154,3 +158,13 @@ __all__ = [
     "connect",
     "errors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import JetStream when something of it is first used: core NATS needs none of it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import jetstream
+
+    value = globals()[name] = getattr(jetstream, name)
+    return value

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jetspark.connection import Client as CoreClient
 from jetspark.connection import ConnectOptions, connector
-from jetspark.jetstream import JetStream
+
+if TYPE_CHECKING:
+    from jetspark.jetstream import JetStream
 
 __all__ = ["Client", "connect"]
 
@@ -29,6 +33,8 @@ class Client(CoreClient):
         (`backpressure`) or raises `PublishStalledError`. With `strict`, fields that this version
         does not know are errors (for tests).
         """
+        from jetspark.jetstream import JetStream  # when it is first used, see __init__.py
+
         return JetStream(
             self,
             domain=domain,
