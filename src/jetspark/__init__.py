@@ -24,6 +24,7 @@ from .connection import (
 from .protocol import Headers, HeadersLike, ServerInfo
 
 if TYPE_CHECKING:
+    from .context import JetStream
     from .jetstream import (
         AccountInfo,
         AccountLimits,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
         ExternalStream,
         FastIngest,
         FetchedMessages,
-        JetStream,
         JetStreamMessage,
         LostMessages,
         MessageOptions,
@@ -83,6 +83,31 @@ if TYPE_CHECKING:
         StreamState,
         SubjectTransform,
     )
+    from .kv import (
+        Base64KeyCodec,
+        JSONCodec,
+        KeyCodec,
+        KeyCodecChain,
+        KeyValue,
+        KeyValueConfig,
+        KeyValueEntry,
+        KeyValueOperation,
+        KeyValueStatus,
+        KeyValueWatcher,
+        PathKeyCodec,
+        ValueCodec,
+    )
+    from .objects import (
+        ObjectInfo,
+        ObjectLink,
+        ObjectMeta,
+        ObjectOptions,
+        ObjectReader,
+        ObjectStore,
+        ObjectStoreConfig,
+        ObjectStoreStatus,
+        ObjectWatcher,
+    )
 
 __all__ = [
     "APIStats",
@@ -93,6 +118,7 @@ __all__ = [
     "AckPolicy",
     "AtomicBatch",
     "Backoff",
+    "Base64KeyCodec",
     "Client",
     "ClusterInfo",
     "Compression",
@@ -113,17 +139,36 @@ __all__ = [
     "FetchedMessages",
     "Headers",
     "HeadersLike",
+    "JSONCodec",
     "JetStream",
     "JetStreamMessage",
+    "KeyCodec",
+    "KeyCodecChain",
+    "KeyValue",
+    "KeyValueConfig",
+    "KeyValueEntry",
+    "KeyValueOperation",
+    "KeyValueStatus",
+    "KeyValueWatcher",
     "LostMessages",
     "Message",
     "MessageCallback",
     "MessageOptions",
     "MessageStream",
     "Metadata",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectMeta",
+    "ObjectOptions",
+    "ObjectReader",
+    "ObjectStore",
+    "ObjectStoreConfig",
+    "ObjectStoreStatus",
+    "ObjectWatcher",
     "OrderedConsumer",
     "OrderedOptions",
     "OrderedPushConsumer",
+    "PathKeyCodec",
     "PeerInfo",
     "PersistMode",
     "Placement",
@@ -155,6 +200,7 @@ __all__ = [
     "StreamState",
     "SubjectTransform",
     "Subscription",
+    "ValueCodec",
     "connect",
     "errors",
 ]
@@ -164,7 +210,10 @@ def __getattr__(name: str) -> Any:
     """Import JetStream when something of it is first used: core NATS needs none of it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import jetstream
+    from . import context, jetstream, kv, objects
 
-    value = globals()[name] = getattr(jetstream, name)
-    return value
+    for module in (context, jetstream, kv, objects):
+        if name in module.__all__:
+            value = globals()[name] = getattr(module, name)
+            return value
+    raise AssertionError(f"{name!r} is promised and nowhere to be found")

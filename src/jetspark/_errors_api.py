@@ -68,6 +68,7 @@ __all__ = [
     "StreamDeleteError",
     "StreamNameInUseError",
     "StreamNotFoundError",
+    "StreamReplacedError",
     "StreamSealedError",
     "StreamUpdateError",
     "SubjectOverlapError",
@@ -281,6 +282,12 @@ class StreamNotFoundError(NotFoundError, err_codes=[10059]):
     """There is no such stream."""
 
     advice = "create it first, or check its name, the account and the domain"
+
+
+class StreamReplacedError(StreamNotFoundError):
+    """The stream was deleted and created again: its sequences mean other messages now."""
+
+    advice = "begin to read it anew"
 
 
 class StreamNameInUseError(APIError, err_codes=[10058, 10130]):

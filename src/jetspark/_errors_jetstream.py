@@ -34,10 +34,12 @@ __all__ = [
     "BatchCompletedError",
     "BucketExistsError",
     "BucketNotFoundError",
+    "CheckpointError",
     "ConsumerDeletedError",
     "ConsumerInUseError",
     "ConsumerIsPushError",
     "ConsumerMismatchError",
+    "DataLossError",
     "DigestMismatchError",
     "InvalidAckError",
     "InvalidBucketNameError",
@@ -72,6 +74,7 @@ __all__ = [
     "RequestLimitError",
     "RevisionMismatchError",
     "ServerShutdownError",
+    "StalledReadError",
     "StatusError",
     "TooManyResultsError",
     "status_error",
@@ -182,6 +185,20 @@ class OrderedConsumerResetError(JetStreamError):
 
 
 # Status lines.
+
+
+class CheckpointError(JetStreamError):
+    """The checkpoint of a Spark query does not fit the streams that it reads."""
+
+
+class DataLossError(JetStreamError):
+    """Messages were removed from a stream before a Spark query had read them."""
+
+
+class StalledReadError(JetStreamError):
+    """Messages that a stream has are not delivered."""
+
+    retryable = True
 
 
 class StatusError(JetStreamError):

@@ -8,7 +8,7 @@ from jetspark.connection import Client as CoreClient
 from jetspark.connection import ConnectOptions, connector
 
 if TYPE_CHECKING:
-    from jetspark.jetstream import JetStream
+    from jetspark.context import JetStream
 
 __all__ = ["Client", "connect"]
 
@@ -33,7 +33,7 @@ class Client(CoreClient):
         (`backpressure`) or raises `PublishStalledError`. With `strict`, fields that this version
         does not know are errors (for tests).
         """
-        from jetspark.jetstream import JetStream  # when it is first used, see __init__.py
+        from jetspark.context import JetStream  # when it is first used, see __init__.py
 
         return JetStream(
             self,

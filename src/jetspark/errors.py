@@ -41,6 +41,7 @@
         │   │   └── InvalidJSONError
         │   ├── NotFoundError               404
         │   │   ├── StreamNotFoundError
+        │   │   │   └── StreamReplacedError
         │   │   │   └── BucketNotFoundError
         │   │   ├── MessageNotFoundError
         │   │   │   ├── KeyNotFoundError
@@ -128,6 +129,9 @@
         │   ├── ServerShutdownError
         │   ├── PinIdMismatchError
         │   └── TooManyResultsError
+        ├── CheckpointError                 of a Spark query
+        ├── DataLossError
+        ├── StalledReadError
         ├── BadBucketError
         ├── ObjectExistsError
         ├── BadObjectError

@@ -325,7 +325,7 @@ class Client:
             return
         surplus = route.received - limit
         if surplus:
-            del batch.frames[len(batch.frames) - surplus :]
+            batch.frames = batch.frames[: len(batch.frames) - surplus]
         del self._routes[route.sid]
         route.deliver(batch)
         route.end(None)
@@ -335,8 +335,8 @@ class Client:
         if not isinstance(error, PermissionsError):
             return
         if error.operation == "publish":
-            if self._mux is not None:
-                self._mux.fail_subject(error.subject, error)
+            for route in list(self._routes.values()):
+                route.publish_refused(error)
             return
         for route in list(self._routes.values()):
             # A server before 2.15 that takes a permission away does not name the queue.
@@ -395,7 +395,8 @@ class Client:
     async def drain(self, timeout: float | None = None) -> None:
         """Finish cleanly: no new messages, those that arrived are processed, then close.
 
-        Callbacks are called for all that has arrived; iterators keep what waits for them. If that
+        Callbacks are called for all that has arrived; iterators keep what waits for them. What was
+        published to streams is waited for until it is acknowledged or has failed. If all that
         takes longer than `timeout` (default: `drain_timeout`), the client is closed all the same
         and `TimeoutError` is raised.
         """
@@ -424,6 +425,8 @@ class Client:
             await asyncio.wait(tasks)
         self._drained = True
         self._restrict(True)
+        for route in list(self._routes.values()):
+            await route.settle()
         await self._flush_over_reconnects()
 
     async def _flush_over_reconnects(self) -> None:

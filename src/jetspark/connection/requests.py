@@ -12,6 +12,7 @@ import msgspec
 from jetspark.errors import (
     InvalidArgumentError,
     NoRespondersError,
+    PermissionsError,
     SlowConsumerError,
     TimeoutError,
 )
@@ -131,10 +132,10 @@ class RequestMux(Route):
         for request in pending.values():
             request.on_error(copy_error(error))
 
-    def fail_subject(self, subject: str, error: BaseException) -> None:
-        """Fail the requests to a subject, for example because it is not permitted."""
+    def publish_refused(self, error: PermissionsError) -> None:
+        """Fail the requests to a subject that is not permitted."""
         for token, request in list(self._pending.items()):
-            if request.subject == subject:
+            if request.subject == error.subject:
                 del self._pending[token]
                 request.on_error(copy_error(error))
 
@@ -148,21 +149,35 @@ class RequestMux(Route):
         return b"%d" % self._counter
 
     async def request(
-        self, subject: str, data: Payload, headers: HeadersLike | None, timeout: float
+        self,
+        subject: str,
+        data: Payload,
+        headers: HeadersLike | None,
+        timeout: float,
+        *,
+        repeat_after: float | None = None,
     ) -> Message:
-        """Send a request and wait for the first answer."""
+        """Send a request and wait for the first answer.
+
+        With `repeat_after` it is sent a second time if there is none after so many seconds.
+        """
         client, loop = self.client, self._loop
         future: asyncio.Future[Frame] = loop.create_future()
         deadline = loop.time() + timeout
         token = self._token()
         self._pending[token] = _One(subject, future, timeout, deadline)
+        repeat: asyncio.TimerHandle | None = None
         try:
             self._send(subject, data, token, headers)
+            if repeat_after is not None:
+                repeat = loop.call_later(repeat_after, self._repeat, subject, data, token, headers)
             if deadline < self._expiry_at:
                 self._expire_at(deadline)
             name, reply, header, answer = await future
         finally:
             self._pending.pop(token, None)
+            if repeat is not None:
+                repeat.cancel()
         if header is not None and not answer:
             _raise_if_no_responders(header, subject)
         return Message(name, reply, header, answer, client)
@@ -174,6 +189,12 @@ class RequestMux(Route):
         if client._restricted:
             client._check_publish(len(data))
         client._encoder.request(subject, data, self._base + token, headers)
+
+    def _repeat(
+        self, subject: str, data: Payload, token: bytes, headers: HeadersLike | None
+    ) -> None:
+        if self.client.connected:
+            self._send(subject, data, token, headers)
 
     def _expire_at(self, when: float) -> None:
         """Have one timer for all requests, at the earliest deadline."""

@@ -16,6 +16,7 @@ from jetspark.errors import (
     DisconnectedError,
     InvalidArgumentError,
     JetSparkError,
+    PermissionsError,
     SlowConsumerError,
     SubscriptionClosedError,
 )
@@ -54,6 +55,15 @@ class Route:
     def end(self, error: BaseException | None) -> None:
         """Note that no more messages will come; called once."""
         raise NotImplementedError
+
+    async def settle(self) -> None:
+        """Wait for the answers that are due: the client is draining, and nothing more is sent."""
+
+    def publish_refused(self, error: PermissionsError) -> None:
+        """Note that a publish to `error.subject` was refused; who waits for an answer to it fails.
+
+        The server does not say which publish it was, so this goes to all routes.
+        """
 
     def disconnected(self) -> None:
         """Note that the connection is lost; the route will be restored on the next one."""

@@ -15,12 +15,12 @@ from .consumer.messages import Consumption, MessageStream
 from .consumer.push_feed import PushSubscription
 from .consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy
 from .consumer_info import ConsumerInfo, ConsumerPause, PriorityGroupState, SequenceInfo
-from .context import JetStream
 from .counters import CounterValue
 from .fast_ingest import FastIngest
 from .message import AckKind, JetStreamMessage, Metadata
 from .publish_ack import PublishAck
 from .publish_headers import MessageOptions, PublishOptions, Schedule
+from .publisher import Publisher
 from .pull_subscription import PullSubscription
 from .reading import StoredMessage
 from .stream import Stream
@@ -48,6 +48,7 @@ from .stream_info import (
     StreamSourceInfo,
     StreamState,
 )
+from .subscribe import Subscriber
 
 __all__ = [
     "APIStats",
@@ -70,7 +71,6 @@ __all__ = [
     "ExternalStream",
     "FastIngest",
     "FetchedMessages",
-    "JetStream",
     "JetStreamMessage",
     "LostMessages",
     "MessageOptions",
@@ -87,6 +87,7 @@ __all__ = [
     "PublishAck",
     "PublishAckFuture",
     "PublishOptions",
+    "Publisher",
     "PullConsumer",
     "PullSubscription",
     "PushConsumer",
@@ -107,4 +108,5 @@ __all__ = [
     "StreamSourceInfo",
     "StreamState",
     "SubjectTransform",
+    "Subscriber",
 ]

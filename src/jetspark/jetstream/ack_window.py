@@ -29,7 +29,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 
-from jetspark.connection import Client, ConnectionEvent
+from jetspark.connection import Client
 from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.subscription import Route
@@ -46,7 +46,7 @@ from jetspark.errors import (
     TimeoutError,
     status_error,
 )
-from jetspark.protocol import MessageBatch, Payload, parse_headers, parse_status
+from jetspark.protocol import FULL_PIECES, MessageBatch, Payload, parse_headers, parse_status
 
 from .ack_future import ERRORS_KEPT, Attempts, PublishAckFuture, UnseenFailures, summary, wake
 from .publish_ack import decode_publish_ack
@@ -78,6 +78,12 @@ class _Inbox(Route):
 
     def end(self, error: BaseException | None) -> None:
         self._window.end(error)
+
+    async def settle(self) -> None:
+        await self._window.settle()
+
+    def publish_refused(self, error: PermissionsError) -> None:
+        self._window.publish_refused(error)
 
     def disconnected(self) -> None:
         self._window.disconnected()
@@ -154,16 +160,54 @@ class AckWindow:
         except BaseException:
             self._call_waiters()  # the place is for another one
             raise
-        self.pending[token] = future
         if len(data) > SMALL:
             self._large += len(data)
         if block is not None and _can_be_repeated(block):
             when = future._resend_at = now + attempts.silence
+        self._added(future, when)
+        return future
+
+    def _added(self, future: PublishAckFuture, when: float) -> None:
+        """Wait for the acknowledgement of a message, and look after it at a certain time."""
+        self.pending[future._token] = future
         if when < self.expiry:
             self.arm(when)
         if not self.ceiling and not self._room and not self.client._restricted:
             self.ceiling = self._limit
-        return future
+
+    # What comes from another thread brings its future along.
+
+    @property
+    def takes_later(self) -> bool:
+        """Whether a message can be added later than it is published."""
+        return self._inbox is not None and self._backpressure and not self.client._restricted
+
+    def add_at_once(self, future: PublishAckFuture) -> bool:
+        """Send a small plain message, unless something is in its way."""
+        if len(self.pending) >= self.ceiling or len(self.pieces) > FULL_PIECES:
+            return False
+        self.request(future.subject, future._data, self.base + future._token)
+        self.pending[future._token] = future
+        if future._deadline < self.expiry:
+            self.arm(future._deadline)
+        return True
+
+    async def add(self, future: PublishAckFuture) -> None:
+        """Send it when nothing is in its way any more."""
+        try:
+            await self._enter(future.subject, len(future._data), future._attempts.timeout)
+            if self._inbox is None:
+                self._open()
+            self._write(future)
+        except BaseException:
+            self._call_waiters()  # the place is for another one
+            raise
+        self._added(future, future._deadline)
+
+    def fail(self, future: PublishAckFuture, error: BaseException) -> None:
+        """Settle a message that could not be added."""
+        self._fail(future, error)
+        self._settled()
 
     def _take_attempts(self, options: PublishOptions) -> Attempts:
         attempts = self.attempts
@@ -236,8 +280,6 @@ class AckWindow:
         self._inbox = inbox = _Inbox(self)
         self.base = inbox.base
         client._add_route(inbox)
-        # It tells of messages that are refused for a lack of permissions.
-        client._connection.events._readers.add(self)  # type: ignore[arg-type]
 
     def _write(self, future: PublishAckFuture) -> None:
         """Add a message to the encoder."""
@@ -291,22 +333,16 @@ class AckWindow:
 
     def _on_status(self, future: PublishAckFuture, header: bytes) -> None:
         status, description = parse_status(header)
-        subject, attempts = future.subject, future._attempts
+        attempts = future._attempts
         if status != 503:
-            context = f"publish to {subject!r}"
+            context = f"publish to {future.subject!r}"
             self._fail(future, status_error(status or 0, description, context=context))
             return
         if attempts.retries < 0 or future._retries < attempts.retries:
             future._retries += 1
             if self._retry(future):
                 return
-        error = NoStreamResponseError(
-            f"publish to {subject!r}: no stream answers, asked {future._retries + 1} times; "
-            "either none has the subject, or its leader is being elected, or JetStream is off",
-            subject=subject,
-        )
-        error.may_have_taken_effect = future._resent
-        self._fail(future, error)
+        self._fail(future, _no_stream(future, future._retries + 1))
 
     def _on_refusal(self, future: PublishAckFuture, error: JetStreamError) -> None:
         # A copy is about to be stored: the next one will be acknowledged as its duplicate.
@@ -431,6 +467,9 @@ class AckWindow:
         withdrawn = self._withdraw(expired)
         for future in expired:
             del self.pending[future._token]
+            if future._idle and future._retries:  # it waits to be sent again
+                self._fail(future, _no_stream(future, future._retries))
+                continue
             sent = _may_be_stored(future, withdrawn)
             what = "no acknowledgement" if sent else "there was no connection to send it"
             error = TimeoutError(
@@ -441,11 +480,8 @@ class AckWindow:
 
     # -- the connection -------------------------------------------------------------------------
 
-    def push(self, event: ConnectionEvent) -> None:
-        """Hear of an event of the connection: a message may have been refused."""
-        error = event.error
-        if not isinstance(error, PermissionsError) or error.operation != "publish":
-            return
+    def publish_refused(self, error: PermissionsError) -> None:
+        """Fail the messages to a subject that is not permitted."""
         for future in list(self.pending.values()):
             if future.subject == error.subject:
                 del self.pending[future._token]
@@ -550,22 +586,40 @@ class AckWindow:
     async def complete(self, timeout: float | None) -> None:
         """Wait until nothing is pending, then raise what failed and nobody has seen."""
         async with deadline(timeout, "some publishes are still not acknowledged"):
-            while self.pending:
-                waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._empty.append(waiter)
-                try:
-                    await waiter
-                except asyncio.CancelledError:
-                    with contextlib.suppress(ValueError):
-                        self._empty.remove(waiter)
-                    raise
+            await self._wait_until_empty()
         if self._unseen.count:
             unseen, self._unseen = self._unseen, UnseenFailures()
             raise unseen.summary()
 
+    async def settle(self) -> None:
+        """Wait until nothing is pending, while the client refuses what is new."""
+        self.ceiling = 0
+        await self._wait_until_empty()
+
+    async def _wait_until_empty(self) -> None:
+        while self.pending:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._empty.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                with contextlib.suppress(ValueError):
+                    self._empty.remove(waiter)
+                raise
+
 
 def _can_be_repeated(block: bytes | None) -> bool:
     return block is not None and _MSG_ID in block and _EXPECTATION not in block
+
+
+def _no_stream(future: PublishAckFuture, asked: int) -> NoStreamResponseError:
+    error = NoStreamResponseError(
+        f"publish to {future.subject!r}: no stream answers, asked {asked} times; either none has "
+        "the subject, or its leader is being elected, or JetStream is off",
+        subject=future.subject,
+    )
+    error.may_have_taken_effect = future._resent
+    return error
 
 
 def _may_be_stored(future: PublishAckFuture, unwritten: set[bytes]) -> bool:

@@ -53,7 +53,7 @@ class ApiClient:
 
         `context` names what is attempted, for error messages ("stream 'ORDERS': info"). A request
         that is `idempotent` is repeated, within its time, while the cluster elects a leader or the
-        connection comes back.
+        connection comes back, and once if there is no answer at all.
         """
         payload = b"" if body is None else encode(body)
         timeout = self.timeout if timeout is None else timeout
@@ -62,7 +62,10 @@ class ApiClient:
         left = timeout
         while True:
             try:
-                answer = await self.client.request(subject, payload, timeout=left)
+                repeat_after = left / 2 if idempotent else None
+                answer = await self.client._requests().request(
+                    subject, payload, None, left, repeat_after=repeat_after
+                )
                 return decode_response(answer.data, context=context)
             except NoRespondersError as error:
                 raise JetStreamNotEnabledError(

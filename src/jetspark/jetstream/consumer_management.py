@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from jetspark.connection.nuid import next_nuid
 from jetspark.errors import (
@@ -12,6 +12,8 @@ from jetspark.errors import (
     ConsumerNameInUseError,
     ConsumerNotFoundError,
     InvalidOptionError,
+    NotPullConsumerError,
+    NotPushConsumerError,
 )
 
 from .api import ApiClient
@@ -34,8 +36,22 @@ class ConsumerManager(ContextBase):
     """Creates, finds and controls consumers.
 
     A configuration is given as a `ConsumerConfig`, as its fields by name, or as both: the fields
-    then change those of the object. One that has no name gets one.
+    then change those of the object. One that has no name gets one. With a `deliver_subject` it is
+    a `PushConsumer`, without a `PullConsumer`; a type checker knows which where no object is given.
     """
+
+    @overload
+    async def create_consumer(
+        self, stream: str, *, deliver_subject: str, **fields: Any
+    ) -> PushConsumer: ...
+
+    @overload
+    async def create_consumer(self, stream: str, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def create_consumer(
+        self, stream: str, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
 
     async def create_consumer(
         self, stream: str, config: ConsumerConfig | None = None, **fields: Any
@@ -47,6 +63,19 @@ class ConsumerManager(ContextBase):
         return await self._send_consumer(
             stream, configure(ConsumerConfig, config, fields), "create"
         )
+
+    @overload
+    async def update_consumer(
+        self, stream: str, *, deliver_subject: str, **fields: Any
+    ) -> PushConsumer: ...
+
+    @overload
+    async def update_consumer(self, stream: str, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def update_consumer(
+        self, stream: str, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
 
     async def update_consumer(
         self, stream: str, config: ConsumerConfig | None = None, **fields: Any
@@ -61,33 +90,79 @@ class ConsumerManager(ContextBase):
             raise InvalidOptionError("name is not set; say which consumer to update")
         return await self._send_consumer(stream, config, "update")
 
+    @overload
+    async def create_or_update_consumer(
+        self, stream: str, *, deliver_subject: str, **fields: Any
+    ) -> PushConsumer: ...
+
+    @overload
+    async def create_or_update_consumer(self, stream: str, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def create_or_update_consumer(
+        self, stream: str, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
+
     async def create_or_update_consumer(
         self, stream: str, config: ConsumerConfig | None = None, **fields: Any
     ) -> PullConsumer | PushConsumer:
         """Create a consumer, or replace the configuration of the one of that name."""
         return await self._send_consumer(stream, configure(ConsumerConfig, config, fields), None)
 
-    async def get_consumer(self, stream: str, name: str) -> PullConsumer | PushConsumer:
-        """The consumer of that name; raises `ConsumerNotFoundError` if there is none."""
-        return consumer_from_info(self.api, await self._consumer_info(stream, name))
+    @overload
+    async def get_consumer(
+        self, stream: str, name: str, *, push: Literal[False] = False
+    ) -> PullConsumer: ...
+
+    @overload
+    async def get_consumer(
+        self, stream: str, name: str, *, push: Literal[True]
+    ) -> PushConsumer: ...
+
+    async def get_consumer(
+        self, stream: str, name: str, *, push: bool = False
+    ) -> PullConsumer | PushConsumer:
+        """The consumer of that name, which pulls, or with `push` one that pushes.
+
+        Raises `ConsumerNotFoundError` if there is none, and `NotPullConsumerError` or
+        `NotPushConsumerError` if it is of the other kind.
+        """
+        return await self._get_consumer(stream, name, push)
+
+    @overload
+    async def get_or_create_consumer(
+        self, stream: str, *, deliver_subject: str, **fields: Any
+    ) -> PushConsumer: ...
+
+    @overload
+    async def get_or_create_consumer(self, stream: str, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def get_or_create_consumer(
+        self, stream: str, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
 
     async def get_or_create_consumer(
         self, stream: str, config: ConsumerConfig | None = None, **fields: Any
     ) -> PullConsumer | PushConsumer:
-        """The consumer of that name as it is, or a new one with this configuration."""
+        """The consumer of that name as it is, or a new one with this configuration.
+
+        Raises `NotPullConsumerError` or `NotPushConsumerError` if it is of the other kind.
+        """
         config = configure(ConsumerConfig, config, fields)
         name = config.name or config.durable_name
         if not name:
             return await self._send_consumer(stream, config, "create")
         config.validate()
+        push = bool(config.deliver_subject)
         try:
-            return await self.get_consumer(stream, name)
+            return await self._get_consumer(stream, name, push)
         except ConsumerNotFoundError:
             pass
         try:
             return await self._send_consumer(stream, config, "create")
         except ConsumerNameInUseError:  # someone else was faster
-            return await self.get_consumer(stream, name)
+            return await self._get_consumer(stream, name, push)
 
     async def delete_consumer(self, stream: str, name: str) -> None:
         """Delete a consumer; raises `ConsumerNotFoundError` if there is none."""
@@ -169,6 +244,16 @@ class ConsumerManager(ContextBase):
             None if seq is None else {"seq": seq},
             context=context,
         )
+
+    async def _get_consumer(
+        self, stream: str, name: str, push: bool
+    ) -> PullConsumer | PushConsumer:
+        consumer = consumer_from_info(self.api, await self._consumer_info(stream, name))
+        if isinstance(consumer, PushConsumer) == push:
+            return consumer
+        if push:
+            raise NotPushConsumerError(f"{consumer.description} pulls: get it without push=True")
+        raise NotPullConsumerError(f"{consumer.description} pushes: get it with push=True")
 
     async def _consumer_info(self, stream: str, name: str) -> ConsumerInfo:
         return await self.api.fetch(

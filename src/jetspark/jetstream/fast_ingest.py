@@ -21,6 +21,7 @@ from jetspark.errors import (
     InvalidOptionError,
     JetStreamError,
     NoStreamResponseError,
+    PermissionsError,
     PublisherClosedError,
     TimeoutError,
     status_error,
@@ -342,6 +343,11 @@ class FastIngest(Route):
     def _fail(self, error: BaseException) -> None:
         self._error = error
         self.abandon()
+
+    def publish_refused(self, error: PermissionsError) -> None:
+        """End if the server cannot be reached any more; what else is refused shows as a gap."""
+        if error.subject == self._subject and not self._ended:
+            self._fail(error)
 
     def end(self, error: BaseException | None) -> None:
         """Note that nothing more will come."""

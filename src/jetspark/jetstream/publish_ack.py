@@ -37,6 +37,13 @@ class PublishAck(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True)
         return int(self.val) if self.val else None
 
 
+_IN_PROCESS = {
+    "code": 409,
+    "err_code": 10158,
+    "description": "duplicate message id is in process",
+}
+"""What servers from 2.11 on say when a message with the same id is just being stored."""
+
 _decode = msgspec.json.Decoder(PublishAck).decode
 
 
@@ -55,4 +62,7 @@ def decode_publish_ack(payload: bytes, subject: str) -> PublishAck:
             f"publish to {subject!r}: the reply names no stream; does something else than "
             "JetStream answer on this subject?"
         )
+    if ack.duplicate and not ack.sequence:
+        # So 2.10 says that the first copy is not stored yet, and may never be.
+        raise APIError.from_response(_IN_PROCESS, context=f"publish to {subject!r}")
     return ack

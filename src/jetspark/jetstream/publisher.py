@@ -125,8 +125,8 @@ class Publisher(ContextBase):
         """Wait until each message of `publish_async` is acknowledged or has failed.
 
         Raises what failed since the last call and was not seen, because nobody has awaited its
-        future: the error if it is one, an `ExceptionGroup` if there are several. Call it before
-        the connection is drained or closed, which do not wait for acknowledgements.
+        future: the error if it is one, an `ExceptionGroup` if there are several. Draining the
+        connection waits, too, and reports failures as events; closing it does not wait.
         """
         await self._acks.complete(timeout)
 

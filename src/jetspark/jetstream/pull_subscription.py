@@ -12,6 +12,7 @@ from collections import deque
 from datetime import timedelta
 from typing import Self
 
+from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.nuid import next_nuid
 from jetspark.connection.subscription import Route
@@ -20,6 +21,7 @@ from jetspark.errors import (
     DisconnectedError,
     InvalidArgumentError,
     JetSparkError,
+    PermissionsError,
     SubscriptionClosedError,
     TimeoutError,
     status_error,
@@ -229,6 +231,12 @@ class PullSubscription(Route):
                 exchange.message(frame)
             else:
                 self._leftovers.append(frame)
+
+    def publish_refused(self, error: PermissionsError) -> None:
+        """Fail the fetches if asking is not permitted."""
+        if error.subject.encode() == self.consumer.next_subject:
+            for exchange in self._fetches:
+                exchange.finish(copy_error(error))
 
     def disconnected(self) -> None:
         """Fail the request: the server has forgotten it."""

@@ -161,6 +161,17 @@ class Stream(StreamReader):
 
     # -- consumers ------------------------------------------------------------------------------
 
+    @overload
+    async def create_consumer(self, *, deliver_subject: str, **fields: Any) -> PushConsumer: ...
+
+    @overload
+    async def create_consumer(self, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def create_consumer(
+        self, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
+
     async def create_consumer(
         self, config: ConsumerConfig | None = None, **fields: Any
     ) -> PullConsumer | PushConsumer:
@@ -168,29 +179,84 @@ class Stream(StreamReader):
 
         Raises `ConsumerExistsError` if it exists with another one.
         """
-        return await self._context.create_consumer(self.name, config, **fields)
+        return await self._context.create_consumer(
+            self.name, configure(ConsumerConfig, config, fields)
+        )
+
+    @overload
+    async def update_consumer(self, *, deliver_subject: str, **fields: Any) -> PushConsumer: ...
+
+    @overload
+    async def update_consumer(self, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def update_consumer(
+        self, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
 
     async def update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Any
     ) -> PullConsumer | PushConsumer:
         """Change a consumer: the configuration replaces the present one as a whole."""
-        return await self._context.update_consumer(self.name, config, **fields)
+        return await self._context.update_consumer(
+            self.name, configure(ConsumerConfig, config, fields)
+        )
+
+    @overload
+    async def create_or_update_consumer(
+        self, *, deliver_subject: str, **fields: Any
+    ) -> PushConsumer: ...
+
+    @overload
+    async def create_or_update_consumer(self, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def create_or_update_consumer(
+        self, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
 
     async def create_or_update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Any
     ) -> PullConsumer | PushConsumer:
         """Create a consumer, or replace the configuration of the one of that name."""
-        return await self._context.create_or_update_consumer(self.name, config, **fields)
+        return await self._context.create_or_update_consumer(
+            self.name, configure(ConsumerConfig, config, fields)
+        )
 
-    async def get_consumer(self, name: str) -> PullConsumer | PushConsumer:
-        """The consumer of that name; raises `ConsumerNotFoundError` if there is none."""
-        return await self._context.get_consumer(self.name, name)
+    @overload
+    async def get_consumer(self, name: str, *, push: Literal[False] = False) -> PullConsumer: ...
+
+    @overload
+    async def get_consumer(self, name: str, *, push: Literal[True]) -> PushConsumer: ...
+
+    async def get_consumer(self, name: str, *, push: bool = False) -> PullConsumer | PushConsumer:
+        """The consumer of that name, which pulls, or with `push` one that pushes.
+
+        Raises `ConsumerNotFoundError` if there is none, and `NotPullConsumerError` or
+        `NotPushConsumerError` if it is of the other kind.
+        """
+        return await self._context._get_consumer(self.name, name, push)
+
+    @overload
+    async def get_or_create_consumer(
+        self, *, deliver_subject: str, **fields: Any
+    ) -> PushConsumer: ...
+
+    @overload
+    async def get_or_create_consumer(self, **fields: Any) -> PullConsumer: ...
+
+    @overload
+    async def get_or_create_consumer(
+        self, config: ConsumerConfig | None = None, **fields: Any
+    ) -> PullConsumer | PushConsumer: ...
 
     async def get_or_create_consumer(
         self, config: ConsumerConfig | None = None, **fields: Any
     ) -> PullConsumer | PushConsumer:
         """The consumer of that name as it is, or a new one with this configuration."""
-        return await self._context.get_or_create_consumer(self.name, config, **fields)
+        return await self._context.get_or_create_consumer(
+            self.name, configure(ConsumerConfig, config, fields)
+        )
 
     async def delete_consumer(self, name: str) -> None:
         """Delete a consumer."""

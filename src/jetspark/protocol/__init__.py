@@ -6,7 +6,8 @@ Nothing here knows of sockets, tasks or clocks, so all of it is tested exhaustiv
 from .encoder import FULL_PIECES, Encoder, Payload, connect_frame
 from .headers import Headers, HeadersLike, encode_headers, parse_headers, parse_status
 from .info import ServerInfo, parse_info
-from .parser import ErrorReply, Event, Frame, MessageBatch, Op, Parser
+from .parser import ErrorReply, Event, MessageBatch, Op, Parser
+from .run import Frame, Run
 from .subjects import (
     check_queue,
     check_subject,
@@ -29,6 +30,7 @@ __all__ = [
     "Op",
     "Parser",
     "Payload",
+    "Run",
     "ServerInfo",
     "check_queue",
     "check_subject",

@@ -14,8 +14,7 @@ How the bytes are cut into reads never matters: the events are the same, and so 
 from __future__ import annotations
 
 import enum
-import itertools
-import struct
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -23,11 +22,9 @@ import msgspec
 from jetspark.errors import ProtocolError
 
 from .info import ServerInfo, parse_info
+from .run import Frame, take_run
 
-__all__ = ["ErrorReply", "Event", "Frame", "MessageBatch", "Op", "Parser"]
-
-Frame: TypeAlias = tuple[bytes, bytes | None, bytes | None, bytes]
-"""A message as received: subject, reply, header block, payload."""
+__all__ = ["ErrorReply", "Event", "MessageBatch", "Op", "Parser"]
 
 
 class Op(enum.Enum):
@@ -48,7 +45,7 @@ class MessageBatch(msgspec.Struct):
     """Consecutive messages of one subscription."""
 
     sid: int
-    frames: list[Frame]
+    frames: Sequence[Frame]
     size: int = 0  # bytes on the wire, control lines included
     has_headers: bool = False  # at least one of them
 
@@ -62,6 +59,7 @@ _CRLF = b"\r\n"
 _NUMBERS_KEPT = 4096
 _PIECES_KEPT = 1024
 _RUN = 8  # so many equal control lines in a row, and more of them are expected
+_LONG_RUN = 64  # so many messages are a batch of their own
 _UNKNOWN = 1 << 62  # larger than any message
 
 
@@ -100,6 +98,9 @@ class Parser:
         # looking it up also proves that the line ends with CRLF.
         self._numbers: dict[bytes, int] = {}
         self._sizes: dict[bytes, int] = {}  # none over max_message
+        # The last control line that may begin a run (head, tail, subject, size, sid, repeats): the
+        # next read goes on with it.
+        self._last_line = (b"", b"", b"", -1, -1, 0)
         self._failure: ProtocolError | None = None
 
     @property
@@ -189,14 +190,13 @@ class Parser:
         length = len(data)
         frames: list[Frame] = []  # of the batch being filled
         has_headers = False  # one of them
-        batch_sid = -1
         batch_start = position
         # The last control line, if it had no headers: what stood before its reply and behind it.
-        # Without a reply, head is all of the line.
-        head = tail = subject = b""
+        # Without a reply, head is all of the line. And how many lines like it came in a row.
+        head, tail, subject, size, batch_sid, repeats = self._last_line
         reply: bytes | None = None
-        size = header_size = -1
-        repeats = 0  # how many lines like it came in a row
+        size_text = b""
+        header_size = -1
         while position < length:
             alike = bool(head) and startswith(head, position)
             if alike and not tail:
@@ -213,14 +213,28 @@ class Parser:
                     alike = alike and bool(reply) and 32 not in reply and 9 not in reply
             if alike:
                 repeats += 1
-                if repeats >= _RUN:
-                    run = _take_run(data, position, (head, reply, tail), subject, size, repeats)
-                    if run:
-                        frames += run
-                        repeats += len(run)
-                        position += len(run) * (start - position + size + 2)
+                # Worth it only if the read can have as many again.
+                if repeats >= _RUN and length - position >= _RUN * (start - position + size + 2):
+                    run = take_run(data, position, (head, reply, tail), subject, size, repeats)
+                    if run is None:
+                        repeats = 0
+                    else:
+                        width, taken = run.layout.width, len(run)
+                        stop = position + taken * width
+                        # After one that something else ended, not much is expected of the next.
+                        ended = taken < repeats and stop + width <= length
+                        repeats = taken if ended else repeats + taken
+                        if taken < _LONG_RUN:
+                            frames += run
+                        else:
+                            if frames:
+                                taken = position - batch_start
+                                events.append(MessageBatch(batch_sid, frames, taken, has_headers))
+                                frames, has_headers = [], False
+                            events.append(MessageBatch(batch_sid, run, stop - position))
+                            batch_start = stop
+                        position = stop
                         continue
-                    repeats = 0
             else:
                 text = data[position:end]  # with its CR
                 fields = text.split(b" ")
@@ -232,10 +246,12 @@ class Parser:
                 header_size = -1  # no headers
                 if verb == b"MSG":
                     if count == 5:
-                        _, subject, sid_text, reply, size_text = fields
-                        size = size_of(size_text, -1) if reply else -1
-                        head = b"MSG %b %b " % (subject, sid_text)
-                        tail = b" %b\n" % size_text
+                        _, next_subject, sid_text, reply, next_size = fields
+                        size = size_of(next_size, -1) if reply else -1
+                        if next_subject == subject and next_size == size_text:
+                            head = b"MSG %b %b " % (subject, sid_text)
+                            tail = b" %b\n" % size_text
+                        subject, size_text = next_subject, next_size
                     elif count == 4:
                         _, subject, sid_text, size_text = fields
                         size = size_of(size_text, -1)
@@ -293,6 +309,7 @@ class Parser:
             position = stop + 2
         if frames:
             events.append(MessageBatch(batch_sid, frames, position - batch_start, has_headers))
+        self._last_line = (head, tail, subject, size, batch_sid, repeats)
 
     def _parse_line(self, line: bytes) -> _Control | Event:
         """Parse any control line, however it is spelled; it comes with its CR.
@@ -344,41 +361,6 @@ class Parser:
 
 
 _PLAIN = {b"PING": Op.PING, b"PONG": Op.PONG, b"+OK": Op.OK}
-
-
-def _take_run(
-    data: bytes,
-    position: int,
-    line: tuple[bytes, bytes | None, bytes],
-    subject: bytes,
-    size: int,
-    most: int,
-) -> list[Frame]:
-    """Up to `most` messages whose control lines differ in the reply only, not in its length.
-
-    They stand at equal distances, so one call cuts them all. Nothing is taken unless every part is
-    what it must be; a payload that looks like the protocol cannot mislead it.
-    """
-    head, reply, tail = line
-    sizes = (len(head), len(reply or b""), len(tail), size, 2)
-    count = min(most, (len(data) - position) // sum(sizes))
-    if not count:
-        return []
-    view = memoryview(data)[position : position + count * sum(sizes)]
-    rows = struct.iter_unpack("".join([f"{part}s" for part in sizes]), view)
-    # One flat list: rows that stay alive would be work for the garbage collector.
-    parts = list(itertools.chain.from_iterable(rows))
-    heads, tails, endings = parts[0::5], parts[2::5], parts[4::5]
-    if not (heads.count(head) == tails.count(tail) == endings.count(_CRLF) == count):
-        return []
-    replies, payloads = parts[1::5], parts[3::5]
-    none = itertools.repeat(None)
-    if reply is None:
-        return list(zip(itertools.repeat(subject), none, none, payloads, strict=False))
-    joined = b"".join(replies)
-    if 32 in joined or 9 in joined or 10 in joined:
-        return []
-    return list(zip(itertools.repeat(subject), replies, none, payloads, strict=False))
 
 
 def _keep_number(numbers: dict[bytes, int], token: bytes, number: int) -> None:

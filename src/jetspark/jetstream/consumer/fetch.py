@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.subscription import Route
 from jetspark.errors import (
@@ -13,6 +14,7 @@ from jetspark.errors import (
     JetSparkError,
     MaxBytesExceededError,
     MissingHeartbeatError,
+    PermissionsError,
     TimeoutError,
     status_error,
 )
@@ -158,6 +160,11 @@ class _Fetch(Route):
             self.consumer.unpin(self.options.priority.group)
         self._complete(error)
         return True
+
+    def publish_refused(self, error: PermissionsError) -> None:
+        """End if asking is not permitted."""
+        if error.subject.encode() == self.consumer.next_subject:
+            self._finish(copy_error(error))
 
     def disconnected(self) -> None:
         """End: the server has forgotten the request."""

@@ -10,10 +10,11 @@ import asyncio
 import copy
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias
 
+from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.subscription import Route
 from jetspark.errors import (
@@ -22,6 +23,7 @@ from jetspark.errors import (
     IteratorClosedError,
     JetSparkError,
     MissingHeartbeatError,
+    PermissionsError,
     status_error,
 )
 from jetspark.jetstream.message import JetStreamMessage
@@ -105,7 +107,7 @@ class PullFeed(Route):
         self._monitor: asyncio.TimerHandle | None = None  # watches the heartbeats
         self._retry: asyncio.TimerHandle | None = None  # the next request must wait for it
         self._frames: Iterator[Frame] = iter(())  # the batch being taken
-        self._batches: deque[list[Frame]] = deque()  # those after it
+        self._batches: deque[Sequence[Frame]] = deque()  # those after it
         self._waiter: asyncio.Future[None] | None = None
         self._started = False
         self._ended = False  # no more messages will arrive
@@ -148,6 +150,11 @@ class PullFeed(Route):
             self.client._unsubscribe(self)
         if not self._ended:
             self.end(None)
+
+    def publish_refused(self, error: PermissionsError) -> None:
+        """End if asking is not permitted."""
+        if error.subject.encode() == self._next_subject:
+            self._finish(copy_error(error))
 
     def disconnected(self) -> None:
         """Stop watching: the server cannot send heartbeats now."""
@@ -265,7 +272,7 @@ class PullFeed(Route):
             self._batches.append(frames)
             self._wake()
 
-    def _deliver_mixed(self, frames: list[Frame]) -> None:
+    def _deliver_mixed(self, frames: Sequence[Frame]) -> None:
         """Queue what are messages, which may tell of a pin, and handle what are statuses."""
         messages = [frame for frame in frames if not self._is_status(frame)]
         if messages:
@@ -356,7 +363,7 @@ class PullFeed(Route):
         self._count_down(1)
         self._order()
 
-    def _take_frames(self, limit: int) -> list[Frame]:
+    def _take_frames(self, limit: int) -> Sequence[Frame]:
         """Take up to so many messages at once; none if none wait."""
         if not self._batches:
             return []

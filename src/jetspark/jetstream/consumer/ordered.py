@@ -21,7 +21,7 @@ from jetspark.protocol import Frame, MessageBatch
 
 from .fetch import fetch_frames
 from .messages import MessageStream, PullFeed, WarningHandler
-from .ordered_config import HEARTBEAT, OrderedOptions, OrderedPlan
+from .ordered_config import OrderedOptions, OrderedPlan
 from .ordered_route import OrderedRoute, OrderedSeries
 from .pull import PullConsumer
 from .pull_options import PullOptions, StreamOptions
@@ -152,14 +152,12 @@ class OrderedConsumer(PullConsumer):
     If a message, the consumer or the connection is lost, a new consumer takes over right after the
     last message, which shows only as a warning. If that cannot be created, it is tried again and
     again (after 1, 2, 4, ... up to 10 seconds), or `max_reset_attempts` times, and then
-    `OrderedConsumerResetError` is raised.
+    `OrderedConsumerResetError` is raised, as it is at once when the permission is missing.
 
     One iteration (`messages`, `consume`, `arrow_batches`) can run at a time; the next one goes on
     where it stopped. `fetch` and its like go on after the last message fetched, with a new consumer
     each time, which makes them slow. Both on one object raise `ConsumerInUseError`.
     """
-
-    _longest_heartbeat = HEARTBEAT  # a loss that nothing else tells of ends with it
 
     def __init__(self, series: OrderedSeries, info: ConsumerInfo) -> None:
         super().__init__(series.api, info)
@@ -251,4 +249,4 @@ class OrderedConsumer(PullConsumer):
         frames, error = await fetch_frames(self, options)
         # What follows a gap comes again with the next fetch.
         accepted, _ = check.accept(frames)
-        return accepted, error
+        return list(accepted), error

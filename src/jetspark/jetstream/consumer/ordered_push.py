@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from jetspark.errors import ConsumerNotFoundError, JetSparkError
@@ -77,7 +78,7 @@ class OrderedPushSubscription(OrderedRoute, PushSubscription):
     def _on_silence(self, error: JetSparkError) -> None:
         self._reset(error)
 
-    def _accept(self, frames: list[Frame]) -> list[Frame]:
+    def _accept(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         return self._in_order(frames)
 
     def _on_heartbeat(self, headers: Headers) -> None:
@@ -97,7 +98,7 @@ class OrderedPushSubscription(OrderedRoute, PushSubscription):
         """The first sequence that the application has not seen; None: as the user said."""
         return first_sequence(self._waiting()) or self._discarded_at or self._next_sequence
 
-    def _up_to_limit(self, frames: list[Frame]) -> list[Frame]:
+    def _up_to_limit(self, frames: Sequence[Frame]) -> list[Frame]:
         kept = super()._up_to_limit(frames)
         self._discarded_at = first_sequence(frames[len(kept) :])
         return kept

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from jetspark.connection.backoff import Backoff
@@ -21,10 +23,13 @@ from jetspark.errors import (
     JetStreamNotEnabledError,
     LimitReachedError,
     OrderedConsumerResetError,
+    PermissionsError,
+    StreamReplacedError,
 )
 from jetspark.jetstream.api import ApiClient
 from jetspark.jetstream.consumer_config import DeliverPolicy
 from jetspark.jetstream.consumer_info import ConsumerInfo
+from jetspark.jetstream.stream_info import StreamInfo
 from jetspark.protocol import Frame
 
 from .ordered_config import OrderedPlan
@@ -37,6 +42,7 @@ __all__ = ["OrderedRoute", "OrderedSeries"]
 
 _PASSING = (JetStreamNotEnabledError, LimitReachedError)  # although they need not
 
+CLOCKS_DIFFER = timedelta(seconds=1)  # between the servers of a cluster, at most
 RESET_BACKOFF = Backoff(initial=1.0, maximum=10.0, factor=2.0)
 
 
@@ -50,6 +56,7 @@ class OrderedSeries:
         self.fresh = False  # the last one exists, and nobody has read from it
         self._context = context
         self._name = ""  # of the last one
+        self._opened: datetime | None = None  # when the server created the first one
         self._reader: OrderedRoute | None = None  # the iteration that is running, or ran last
 
     @property
@@ -64,8 +71,13 @@ class OrderedSeries:
 
     async def open(self, deliver_subject: str = "") -> ConsumerInfo:
         """Create the first one."""
-        info = await self.create(self.next_name(), None, deliver_subject)
+        try:
+            info = await self.create(self.next_name(), None, deliver_subject)
+        except BaseException:
+            self.delete()  # the server may have created it all the same
+            raise
         self.fresh = True
+        self._opened = info.created
         if self.plan.config.deliver_policy in (DeliverPolicy.NEW, DeliverPolicy.LAST):
             # One that had to be created again before the first message would begin elsewhere.
             self.start = info.delivered.stream_seq + 1
@@ -108,6 +120,31 @@ class OrderedSeries:
         """Create the next one, which begins at a sequence."""
         config = self.plan.config_for(name, start, deliver_subject)
         return (await self._context.create_consumer(self.stream, config)).cached_info
+
+    async def check_stream(self, start: int | None) -> None:
+        """Raise if the stream is not the one any more to which a sequence belongs."""
+        if start is None:
+            return
+        context = f"stream {self.stream!r}"
+        try:
+            info = await self.api.fetch(
+                StreamInfo,
+                self.api.subjects.stream_info(self.stream),
+                context=context,
+                idempotent=True,
+            )
+        except PermissionsError:
+            return  # then it cannot be told
+        newer = (
+            info.created is not None
+            and self._opened is not None
+            and info.created > self._opened + CLOCKS_DIFFER
+        )
+        if newer or info.state.last_seq < start - 1:
+            raise StreamReplacedError(
+                f"{context} was deleted and created again (at {info.created}); what it holds now "
+                f"cannot be a continuation. {StreamReplacedError.advice.capitalize()}"
+            )
 
     def delete(self) -> None:
         """Have the last one deleted, if that can be done at once; nobody waits for the answer."""
@@ -174,7 +211,7 @@ class OrderedRoute(Route):
         last = self._check.stream_sequence
         return last + 1 if last else self.consumer.series.start
 
-    def _in_order(self, frames: list[Frame]) -> list[Frame]:
+    def _in_order(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """The messages that come next; if one is missing, a new consumer has to bring the rest."""
         accepted, surprise = self._check.accept(frames)
         if surprise is not None:
@@ -233,6 +270,7 @@ class OrderedRoute(Route):
 
     async def _create_next(self) -> ConsumerInfo:
         series = self.consumer.series
+        await series.check_stream(self._next_sequence)
         name = series.next_name()
         self._move()
         self._check.begin(name)  # a push consumer may deliver before we know that it exists
@@ -250,7 +288,7 @@ class OrderedRoute(Route):
 
     def _is_hopeless(self, error: JetSparkError) -> bool:
         """Whether creating the consumer will not succeed later either (ADR-17)."""
-        return (
+        return isinstance(error, PermissionsError | StreamReplacedError) or (
             self._pushes
             and isinstance(error, APIError)
             # The limit of consumers may be reached because the old one is not gone yet.

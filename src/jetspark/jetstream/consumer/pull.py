@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from jetspark.errors import JetSparkError, TimeoutError
+from jetspark.errors import InvalidOptionError, JetSparkError, TimeoutError
 from jetspark.jetstream.api import ApiClient
-from jetspark.jetstream.consumer_config import PriorityPolicy
+from jetspark.jetstream.consumer_config import DeliverPolicy, PriorityPolicy
 from jetspark.jetstream.consumer_info import ConsumerInfo
 from jetspark.jetstream.message import AckKind, JetStreamMessage
 from jetspark.protocol import Frame
@@ -16,7 +16,7 @@ from jetspark.protocol import Frame
 from .base import Consumer
 from .fetch import FetchedMessages, fetch_frames
 from .messages import Consumption, MessageCallback, MessageStream, WarningHandler
-from .pull_options import LONGEST_HEARTBEAT, PriorityOptions, PullOptions, StreamOptions
+from .pull_options import PriorityOptions, PullOptions, StreamOptions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -39,8 +39,6 @@ class PullConsumer(Consumer):
     `min_ack_pending` (overflow) or `priority` (prioritized, 2.12). A pinned client is told by the
     server and needs nothing.
     """
-
-    _longest_heartbeat = LONGEST_HEARTBEAT
 
     def __init__(self, api: ApiClient, info: ConsumerInfo) -> None:
         super().__init__(api, info)
@@ -140,6 +138,7 @@ class PullConsumer(Consumer):
     ) -> PullOptions:
         priorities = PriorityOptions(group, min_pending, min_ack_pending, priority)
         priorities.check(self.config)
+        self._check_max_bytes(max_bytes)
         return PullOptions(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -184,7 +183,9 @@ class PullConsumer(Consumer):
         """Iterate over the messages of the consumer, without end or until `stop_after`.
 
         Up to `max_messages` (default 1000) or `max_bytes` are on order or wait locally; more is
-        ordered when that falls below the threshold (default: half). `expires` is for one request.
+        ordered when that falls below the threshold (default: half). `expires` is for one request,
+        during which the server shows every `heartbeat` that it is there (default: 5 seconds, or
+        half of `expires`); after two of them without a sign, it is asked again.
         What goes wrong and passes is given to `on_warning`, by default to the events of the
         connection.
         """
@@ -257,6 +258,7 @@ class PullConsumer(Consumer):
         default_max_messages: int,
     ) -> StreamOptions:
         priority.check(self.config)
+        self._check_max_bytes(max_bytes)
         return StreamOptions(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -267,8 +269,16 @@ class PullConsumer(Consumer):
             stop_after=stop_after,
             priority=priority,
             default_max_messages=default_max_messages,
-            longest_heartbeat=self._longest_heartbeat,
         )
+
+    def _check_max_bytes(self, max_bytes: int | None) -> None:
+        # Seen up to 2.15: a message that does not fit into the rest of a request is taken off the
+        # list of those to deliver, and never comes.
+        if max_bytes is not None and self.config.deliver_policy == DeliverPolicy.LAST_PER_SUBJECT:
+            raise InvalidOptionError(
+                f"{self.description}: with max_bytes the server loses messages of a consumer whose "
+                "deliver_policy is last_per_subject; set max_messages instead"
+            )
 
     # -- columns --------------------------------------------------------------------------------
 

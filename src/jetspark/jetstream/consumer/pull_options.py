@@ -16,14 +16,13 @@ from jetspark.jetstream.codec import to_nanoseconds, to_timedelta
 from jetspark.jetstream.consumer_config import ConsumerConfig, PriorityPolicy
 from jetspark.jetstream.names import check_priority_group
 
-__all__ = ["LONGEST_HEARTBEAT", "PriorityOptions", "PullOptions", "StreamOptions"]
+__all__ = ["PriorityOptions", "PullOptions", "StreamOptions"]
 
 UNLIMITED_BATCH = 1_000_000  # what to ask for when bytes are the limit
-FETCH_HEARTBEAT = timedelta(seconds=5)
+# Twice as long stays unnoticed that a leader has gone silently. ADR-37 allows up to 30 seconds.
+HEARTBEAT = timedelta(seconds=5)
 FETCH_HEARTBEAT_FROM = timedelta(seconds=10)  # shorter fetches need none
 SHORTEST_STREAM_EXPIRY = timedelta(seconds=1)
-SHORTEST_HEARTBEAT = timedelta(milliseconds=500)
-LONGEST_HEARTBEAT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class PullOptions:
                 self.heartbeat = _duration("heartbeat", heartbeat)
                 _check_heartbeat(self.heartbeat, self.expires)
             elif self.expires >= FETCH_HEARTBEAT_FROM:
-                self.heartbeat = FETCH_HEARTBEAT
+                self.heartbeat = HEARTBEAT
         elif heartbeat is not None:
             raise InvalidOptionError("option 'heartbeat' needs a timeout")
         self.priority = priority
@@ -162,7 +161,6 @@ class StreamOptions:
         stop_after: int | None,
         priority: PriorityOptions,
         default_max_messages: int,
-        longest_heartbeat: timedelta = LONGEST_HEARTBEAT,
     ) -> None:
         for name, value in (
             ("max_messages", max_messages),
@@ -193,8 +191,7 @@ class StreamOptions:
         if self.expires < SHORTEST_STREAM_EXPIRY:
             raise InvalidOptionError("option 'expires' must be at least 1 second")
         if heartbeat is None:
-            half = self.expires / 2
-            self.heartbeat = min(max(half, SHORTEST_HEARTBEAT), longest_heartbeat)
+            self.heartbeat = min(self.expires / 2, HEARTBEAT)
         else:
             self.heartbeat = _duration("heartbeat", heartbeat)
         _check_heartbeat(self.heartbeat, self.expires)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Self
 
@@ -185,7 +185,7 @@ class PushSubscription(Subscription):
         if self._stop_at is not None and self._messages >= self._stop_at:
             self.client._unsubscribe(self)
 
-    def _sort_out(self, frames: list[Frame]) -> list[Frame]:
+    def _sort_out(self, frames: Sequence[Frame]) -> list[Frame]:
         """Handle the statuses in a batch; what is to be queued remains."""
         queued: list[Frame] = []
         messages: list[Frame] = []
@@ -207,9 +207,9 @@ class PushSubscription(Subscription):
                 messages.append(frame)
         accepted = self._accept(messages)
         self._messages += len(accepted)
-        return queued + accepted
+        return [*queued, *accepted]
 
-    def _accept(self, frames: list[Frame]) -> list[Frame]:
+    def _accept(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Look for lost messages before those that have arrived; returns those to be queued."""
         if self._gaps is not None and frames:
             gap = self._gaps.messages(frames)
@@ -217,7 +217,7 @@ class PushSubscription(Subscription):
                 self._warn(gap.error(self.consumer.description))
         return frames
 
-    def _up_to_limit(self, frames: list[Frame]) -> list[Frame]:
+    def _up_to_limit(self, frames: Sequence[Frame]) -> list[Frame]:
         surplus = self._messages - (self._stop_at or 0)
         self._messages -= surplus
         kept = list(frames)

@@ -9,7 +9,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from jetspark.errors import JetStreamError
@@ -62,7 +62,7 @@ class OrderCheck:
         self.consumer = consumer.encode()
         self.consumer_sequence = 0
 
-    def accept(self, frames: list[Frame]) -> tuple[list[Frame], int | None]:
+    def accept(self, frames: Sequence[Frame]) -> tuple[Sequence[Frame], int | None]:
         """What comes next in order, and the delivery that came instead of the one after it, if so.
 
         Messages of other consumers, and those of nobody, are left out.
@@ -82,7 +82,7 @@ class OrderCheck:
             return frames, None
         return self._accept_each(frames)
 
-    def _accept_each(self, frames: list[Frame]) -> tuple[list[Frame], int | None]:
+    def _accept_each(self, frames: Sequence[Frame]) -> tuple[list[Frame], int | None]:
         accepted: list[Frame] = []
         for frame in frames:
             place = place_of(frame)
@@ -128,7 +128,7 @@ class GapDetector:
         self._resume_sequence = 0
         self._begun = False
 
-    def messages(self, frames: list[Frame]) -> Gap | None:
+    def messages(self, frames: Sequence[Frame]) -> Gap | None:
         """Note messages; the first gap between them or before them, if there is one."""
         first, last = place_of(frames[0]), place_of(frames[-1])
         if (

@@ -1,20 +1,21 @@
 """The JetStream context: everything that an application does with JetStream begins here.
 
-Its parts are in modules of their own: streams and consumers (`management`), publishing
-(`publisher`), and the older way to subscribe (`subscribe`).
+Its parts are in modules of their own: streams and consumers (`jetstream.management`), publishing
+(`jetstream.publisher`), the older way to subscribe (`jetstream.subscribe`), key-value buckets
+(`kv.management`) and object stores (`objects.management`).
 """
 
 from __future__ import annotations
 
 from jetspark.connection import Client
-
-from .publisher import Publisher
-from .subscribe import Subscriber
+from jetspark.jetstream import Publisher, Subscriber
+from jetspark.kv import KeyValues
+from jetspark.objects import ObjectStores
 
 __all__ = ["JetStream"]
 
 
-class JetStream(Subscriber, Publisher):
+class JetStream(KeyValues, ObjectStores, Subscriber, Publisher):
     """JetStream over one connection, made by `Client.jetstream`."""
 
     def __init__(

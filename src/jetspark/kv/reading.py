@@ -1,0 +1,365 @@
+"""Reading a bucket: single keys, many at once, lists of keys, histories and watches.
+
+The latest value of a key is a direct get, with hardly anything around it. What needs to see all
+keys, or all revisions of one, is a watch that ends where the initial data end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from jetspark.connection import Message
+from jetspark.errors import (
+    APIError,
+    DisconnectedError,
+    InvalidOptionError,
+    JetStreamError,
+    KeyDeletedError,
+    KeyNotFoundError,
+    MessageNotFoundError,
+    NoRespondersError,
+    NoStreamResponseError,
+    NotSupportedError,
+    TooManyResultsError,
+    status_error,
+)
+from jetspark.jetstream import StoredMessage, StreamConfig
+from jetspark.jetstream.api import ApiClient
+from jetspark.jetstream.checks import UINT64, check_range
+from jetspark.jetstream.consumer.messages import WarningHandler
+from jetspark.jetstream.consumer.ordered_config import OrderedOptions
+from jetspark.jetstream.consumer_config import DeliverPolicy
+from jetspark.jetstream.features import api_level
+from jetspark.jetstream.reading import StreamReader
+from jetspark.jetstream.subjects import API, DEFAULT_PREFIX
+from jetspark.protocol import parse_status
+
+from .codecs import KeyCodec, ValueCodec
+from .config import KeyValueConfig
+from .entry import EntryForm, KeyValueEntry
+from .failures import adapted
+from .names import (
+    STREAM_PREFIX,
+    SUBJECT_PREFIX,
+    check_filter,
+    check_key,
+    is_key,
+    merge_filters,
+    stream_of,
+)
+from .watcher import KeyValueWatcher
+
+if TYPE_CHECKING:
+    from .management import KeyValues
+
+__all__ = ["EARLY_PIECES", "BucketReader", "Key"]
+
+T = TypeVar("T")
+
+# So many requests are written before the turn of the loop ends: the server shall work on them while
+# other tasks make theirs.
+EARLY_PIECES = 3 * 16
+
+_KEYS_KEPT = 4096
+_LONG_KEY = 1024  # characters; longer ones might not fit into the line of a request
+_AT_A_TIME = 100  # requests, where many are needed
+
+
+class Key(NamedTuple):
+    """A key, checked."""
+
+    stored: str  # as the bucket has it
+    get_subject: str  # where to ask for it
+    put_subject: str  # where to publish it
+
+
+class _Messages(StreamReader):
+    """Reads the stream of a bucket without a consumer."""
+
+    def __init__(self, context: KeyValues, bucket: str, direct: bool) -> None:
+        super().__init__(context.api, stream_of(bucket))
+        self._bucket = bucket
+        self.direct = direct  # any server that has the stream may answer, not only the leader
+
+    async def last(self, subject: str) -> StoredMessage:
+        """The last message of a subject."""
+        return await (self.direct_get_last if self.direct else self.get_last_message)(subject)
+
+    async def at(self, sequence: int) -> StoredMessage:
+        """The message with a sequence."""
+        return await (self.direct_get if self.direct else self.get_message)(sequence)
+
+    def _nobody(self, context: str) -> NoStreamResponseError:
+        return NoStreamResponseError(
+            f"bucket {self._bucket!r}: get: nobody answers; the bucket was deleted, or it does not "
+            "allow direct gets any more, or none of its servers is up"
+        )
+
+
+class BucketReader(Generic[T]):
+    """Reads the keys of a bucket."""
+
+    def __init__(
+        self,
+        context: KeyValues,
+        config: StreamConfig,
+        codec: ValueCodec[T] | None,
+        key_codec: KeyCodec | None,
+    ) -> None:
+        self._context = context
+        self._stream_config = config
+        self.config = KeyValueConfig.from_stream(config)
+        """Its configuration, as of when it was opened."""
+        self.name = bucket = self.config.bucket
+        """The name of the bucket."""
+        self._codec = codec
+        self._key_codec = key_codec
+        self._messages = _Messages(context, bucket, config.allow_direct)
+        self._origin: StreamReader = self._messages  # where writes go to
+        origin, api = bucket, context.api
+        if config.mirror is not None:  # which has the subjects of its origin, and takes no writes
+            origin = config.mirror.name.removeprefix(STREAM_PREFIX)
+            if config.mirror.external is not None and config.mirror.external.api:
+                subjects = API(prefix=config.mirror.external.api)
+                api = ApiClient(context.client, subjects, timeout=api.timeout, strict=api.strict)
+            self._origin = StreamReader(api, config.mirror.name)
+        self._prefix = f"{SUBJECT_PREFIX}{origin}."
+        prefix = api.subjects.prefix
+        self._put_prefix = self._prefix if prefix == DEFAULT_PREFIX else f"{prefix}.{self._prefix}"
+        self._form = EntryForm(bucket, self._prefix, codec, key_codec)
+        self._get_prefix = f"{context.api.subjects.direct_get(self._messages.name)}.{self._prefix}"
+        self._kept: dict[str, Key] = {}  # keys that were used before
+        self._pieces = context.client._encoder.pieces
+        self._write_now = context.client._connection.write_now
+
+    def _key(self, key: str) -> Key:
+        """A key with its subjects."""
+        try:
+            return self._kept[key]
+        except (KeyError, TypeError):
+            pass
+        stored = key if self._key_codec is None else self._key_codec.encode(key)
+        check_key(stored, self.name)
+        found = Key(stored, self._get_prefix + stored, self._put_prefix + stored)
+        if len(stored) <= _LONG_KEY:
+            if len(self._kept) >= _KEYS_KEPT:
+                self._kept.clear()
+            self._kept[key] = found
+        return found
+
+    async def get(self, key: str, revision: int | None = None) -> KeyValueEntry[T]:
+        """The latest entry of a key, or one of its earlier revisions.
+
+        Raises `KeyNotFoundError` if there is none, which is a `KeyDeletedError` if the key was
+        deleted or has expired.
+        """
+        stored, subject, _ = self._key(key)
+        if revision is None and self._messages.direct and len(stored) <= _LONG_KEY:
+            # The usual case in the shortest way.
+            context = self._context
+            if len(self._pieces) > EARLY_PIECES:
+                self._write_now()
+            try:
+                reply = await context.client._requests().request(
+                    subject, b"", None, context.api.timeout
+                )
+            except (DisconnectedError, NoRespondersError):
+                entry = await self._read(key, stored, None)  # which tries again while it may
+            else:
+                found = self._form.of_direct(stored, reply.raw_headers or b"", reply.data)
+                if found is None:
+                    raise self._status_error(key, reply)
+                entry = found
+        else:
+            entry = await self._read(key, stored, revision)
+        if entry._headers is not None and entry.deleted:
+            raise self._deleted(entry)
+        return entry
+
+    async def _read(self, key: str, stored: str, revision: int | None) -> KeyValueEntry[T]:
+        subject = self._prefix + stored
+        try:
+            if revision is None:
+                message = await self._messages.last(subject)
+            else:
+                check_range("revision", revision, 1, UINT64)
+                message = await self._messages.at(revision)
+        except MessageNotFoundError as error:
+            raise self._not_found(key, revision, error) from error
+        if message.subject != subject:
+            raise self._not_found(key, revision)
+        return self._form.of_stored(message)
+
+    def _status_error(self, key: str, reply: Message) -> JetStreamError:
+        status, description = parse_status(reply.raw_headers or b"")
+        context = f"bucket {self.name!r}: get {key!r}"
+        error = status_error(status or 0, description, context=context)
+        if isinstance(error, MessageNotFoundError):
+            return self._not_found(key, None, error)
+        return error
+
+    def _not_found(
+        self, key: str, revision: int | None, error: APIError | None = None
+    ) -> KeyNotFoundError:
+        what = "" if revision is None else f" with revision {revision}"
+        message = f"bucket {self.name!r} has no key {key!r}{what}"
+        return adapted(KeyNotFoundError, message, error)
+
+    def _deleted(self, entry: KeyValueEntry[T]) -> KeyDeletedError:
+        return KeyDeletedError(
+            f"bucket {self.name!r}: key {entry.key!r} is gone: {entry.operation.value} in revision "
+            f"{entry.revision}",
+            code=404,
+            revision=entry.revision,
+        )
+
+    async def get_many(self, keys: str | Iterable[str]) -> dict[str, KeyValueEntry[T]]:
+        """The latest entries of several keys at once, by their keys; `*` and `>` are allowed.
+
+        Keys that do not exist, or were deleted, are left out. It is one round trip for up to 1,024
+        keys, all of them from one moment, on a server of version 2.11. On an older one, and where
+        wildcards match more, it is one after the other.
+        """
+        patterns = [self._filter(key) for key in ([keys] if isinstance(keys, str) else keys)]
+        patterns = list(dict.fromkeys(patterns))
+        subjects = [self._prefix + pattern for pattern in patterns]
+        entries: dict[str, KeyValueEntry[T]] = {}
+        if self._messages.direct and subjects:
+            try:
+                async for message in self._messages.direct_get_last_many(subjects):
+                    entry = self._form.of_stored(message)
+                    entries[entry.key] = entry
+                return {key: entry for key, entry in entries.items() if not entry.deleted}
+            except (TooManyResultsError, NotSupportedError):
+                entries.clear()
+        return await self._get_one_by_one(patterns)
+
+    async def _get_one_by_one(self, patterns: list[str]) -> dict[str, KeyValueEntry[T]]:
+        entries: dict[str, KeyValueEntry[T]] = {}
+        for pattern in patterns:
+            if not is_key(pattern):
+                entries |= {entry.key: entry for entry in await self._present(pattern)}
+        literals = [pattern for pattern in patterns if is_key(pattern)]
+        for start in range(0, len(literals), _AT_A_TIME):
+            portion = literals[start : start + _AT_A_TIME]
+            for found in await asyncio.gather(*map(self._get_if_there, portion)):
+                if found is not None:
+                    entries[found.key] = found
+        return {key: entry for key, entry in entries.items() if not entry.deleted}
+
+    async def _get_if_there(self, stored: str) -> KeyValueEntry[T] | None:
+        try:
+            return self._form.of_stored(await self._messages.last(self._prefix + stored))
+        except MessageNotFoundError:
+            return None
+
+    async def _present(
+        self, pattern: str, options: OrderedOptions | None = None
+    ) -> list[KeyValueEntry[T]]:
+        """The entries that are there now; of one that changes meanwhile, the later comes last."""
+        found: list[KeyValueEntry[T]] = []
+        async with self._watch([pattern], options=options) as watcher:
+            async for entry in watcher:
+                if entry is None:
+                    break
+                found.append(entry)
+        return found
+
+    async def keys(self, *filters: str) -> AsyncIterator[str]:
+        """Iterate over the keys, or over those that match one of the filters.
+
+        The key that was written longest ago comes first. An empty bucket has none.
+        """
+        seen: set[str] = set()
+        options: OrderedOptions = {"headers_only": True}
+        watch = self._watch(self._filters(filters), options=options, ignore_deletes=True)
+        async with watch as watcher:
+            async for entry in watcher:
+                if entry is None:
+                    return
+                key = entry.key
+                if key not in seen:  # it may have been written meanwhile
+                    seen.add(key)
+                    yield key
+
+    async def history(self, key: str) -> list[KeyValueEntry[T]]:
+        """The revisions of a key that are kept, the oldest first, markers included.
+
+        Raises `KeyNotFoundError` if there are none.
+        """
+        options: OrderedOptions = {"deliver_policy": DeliverPolicy.ALL}
+        entries = await self._present(self._key(key).stored, options)
+        if not entries:
+            raise self._not_found(key, None)
+        return entries
+
+    def watch(
+        self,
+        *filters: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+        resume_from_revision: int | None = None,
+        on_warning: WarningHandler | None = None,
+    ) -> KeyValueWatcher[T]:
+        """Watch all keys, or those that match one of the filters.
+
+        First come the latest entries of the keys, markers of deleted ones included, then None,
+        once, then every change. With `include_history` all revisions that are kept come first;
+        with `updates_only` nothing but the None; with `resume_from_revision` all from that
+        revision on, whatever the other two say. `ignore_deletes` leaves markers out, `meta_only`
+        the values.
+        """
+        options: OrderedOptions = {"headers_only": meta_only}
+        if include_history and updates_only:
+            raise InvalidOptionError("include_history and updates_only exclude each other")
+        if resume_from_revision is not None:
+            check_range("resume_from_revision", resume_from_revision, 1, UINT64)
+            options["opt_start_seq"] = resume_from_revision
+        elif include_history:
+            options["deliver_policy"] = DeliverPolicy.ALL
+        elif updates_only:
+            options["deliver_policy"] = DeliverPolicy.NEW
+        return self._watch(
+            self._filters(filters),
+            options=options,
+            ignore_deletes=ignore_deletes,
+            on_warning=on_warning,
+        )
+
+    def _watch(
+        self,
+        patterns: list[str],
+        *,
+        options: OrderedOptions | None = None,
+        ignore_deletes: bool = False,
+        on_warning: WarningHandler | None = None,
+    ) -> KeyValueWatcher[T]:
+        options = {**(options or {})}
+        if "opt_start_seq" not in options:
+            options.setdefault("deliver_policy", DeliverPolicy.LAST_PER_SUBJECT)
+        only: list[str] | None = None
+        if len(patterns) > 1 and not api_level(self._stream_config.metadata):
+            # A server before 2.11 counts wrong with some of these, and the initial data would seem
+            # to end too soon.
+            only, patterns = patterns, [">"]
+        options["filter_subjects"] = [self._prefix + pattern for pattern in patterns]
+        return KeyValueWatcher(
+            self._context,
+            self._form,
+            options,
+            only=only,
+            ignore_deletes=ignore_deletes,
+            on_warning=on_warning,
+        )
+
+    def _filter(self, pattern: str) -> str:
+        if self._key_codec is not None and pattern:
+            pattern = self._key_codec.encode_filter(pattern)
+        return check_filter(pattern, self.name)
+
+    def _filters(self, patterns: Iterable[str]) -> list[str]:
+        return merge_filters(map(self._filter, patterns), self.name) or [">"]

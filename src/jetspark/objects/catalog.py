@@ -1,0 +1,309 @@
+"""What is in an object store, without the data: descriptions, links and changes of names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jetspark.connection.nuid import next_nuid
+from jetspark.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    InvalidOptionError,
+    JetSparkError,
+    LinkError,
+    ObjectExistsError,
+)
+from jetspark.jetstream import DeliverPolicy, StreamInfo
+from jetspark.jetstream.consumer.messages import WarningHandler
+from jetspark.jetstream.stream import purge
+
+from .chunks import purge_chunks
+from .config import check_store
+from .finishing import to_the_end
+from .info import ObjectInfo, ObjectLink, ObjectMeta, ObjectOptions
+from .names import (
+    STREAM_PREFIX,
+    check_bucket,
+    check_object_name,
+    is_nuid,
+    meta_subject,
+    stream_name,
+)
+from .records import Records, Replaced, not_found
+from .watcher import ObjectWatcher
+
+if TYPE_CHECKING:
+    from .management import ObjectStores
+    from .store import ObjectStore
+
+__all__ = ["Catalog", "own_fields", "to_meta"]
+
+
+class Catalog:
+    """The names in a store and what is known of them."""
+
+    def __init__(self, context: ObjectStores, info: StreamInfo, publish_prefix: str = "") -> None:
+        check_store(info.config)
+        self._context = context
+        self.name = info.config.name.removeprefix(STREAM_PREFIX)
+        """The name of the store."""
+        self._records = Records(
+            context,
+            self.name,
+            direct=info.config.allow_direct,
+            publish_prefix=publish_prefix and publish_prefix.removesuffix(".") + ".",
+            domain=info.domain,
+        )
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.name!r}>"
+
+    # -- looking --------------------------------------------------------------------------------
+
+    async def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
+        """What is known of an object, or of a link; also of a deleted one if that is asked for.
+
+        Raises `ObjectNotFoundError` if there is none.
+        """
+        check_object_name(name)
+        info = await self._records.find(name)
+        if info is not None and show_deleted:
+            return info
+        return self._records.present(info, name)
+
+    async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
+        """Iterate over the objects and links in the store, in the order of their last change.
+
+        With `show_deleted`, those that have been deleted are among them.
+        """
+        async with self.watch(ignore_deletes=not show_deleted) as watcher:
+            async for info in watcher:
+                if info is None:
+                    return
+                yield info
+
+    def watch(
+        self,
+        *,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        on_warning: WarningHandler | None = None,
+    ) -> ObjectWatcher:
+        """Watch the objects of the store.
+
+        First come the objects that are there, deleted ones included, then None, once, then every
+        change. With `updates_only` nothing but the None comes first. `ignore_deletes` leaves out
+        what is deleted. A store keeps no history of a name: `include_history` changes nothing,
+        except in a store that was written in another way.
+        """
+        if include_history and updates_only:
+            raise InvalidOptionError("include_history and updates_only exclude each other")
+        policy = DeliverPolicy.LAST_PER_SUBJECT
+        if include_history:
+            policy = DeliverPolicy.ALL
+        elif updates_only:
+            policy = DeliverPolicy.NEW
+        return ObjectWatcher(
+            self._context, self.name, policy, ignore_deletes=ignore_deletes, on_warning=on_warning
+        )
+
+    # -- changing -------------------------------------------------------------------------------
+
+    async def delete(self, name: str) -> None:
+        """Delete an object, or a link; one that is deleted already stays so.
+
+        Raises `ObjectNotFoundError` if there never was one.
+        """
+        check_object_name(name)
+        records = self._records
+
+        def mark(current: ObjectInfo | None) -> ObjectInfo:
+            if current is None:
+                raise not_found(records.describe(name))
+            if current.deleted:
+                return current
+            records.nuid_of(current)
+            return current.replace(deleted=True, size=0, chunks=0, digest="")
+
+        async def work() -> None:
+            replaced = await records.change(name, mark, await records.read(name))
+            if replaced.old is not replaced.info:
+                await self._purge_replaced(replaced)
+
+        await to_the_end(work())
+
+    async def _purge_replaced(self, replaced: Replaced) -> None:
+        """Remove the chunks of what was replaced; if that fails, only space is lost."""
+        old = replaced.old
+        if old is None or old.deleted or old.link is not None or not is_nuid(old.nuid):
+            return
+        try:
+            await purge_chunks(self._context.api, self.name, old.nuid)
+        except JetSparkError as error:
+            self._context.client._connection.report(error)
+
+    async def update_meta(
+        self,
+        current_name: str,
+        /,
+        meta: ObjectMeta | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> ObjectInfo:
+        """Change the name, description, headers or metadata of an object or link.
+
+        They are given one by one, or all together as a `meta`. The data stay where they are.
+        Raises `ObjectExistsError` if there is an object of the new name, and `ObjectNotFoundError`
+        if there is none of the old one.
+        """
+        check_object_name(current_name)
+        if meta is not None and not isinstance(meta, ObjectMeta):
+            raise InvalidArgumentError(f"meta must be an ObjectMeta, not {type(meta).__name__}")
+        if name is not None:
+            check_object_name(name)
+
+        def change(current: ObjectInfo | None) -> ObjectInfo:
+            info = self._records.present(current, current_name)
+            changed = to_meta(meta or info, description, headers, metadata)
+            return info.replace(**{**own_fields(changed), "name": name or changed.name})
+
+        current = await self._records.read(current_name)
+        wanted = change(current)
+        check_object_name(wanted.name)
+        if wanted.name == current_name:
+            return (await to_the_end(self._records.change(current_name, change, current))).info
+        assert current is not None
+        return await to_the_end(self._rename(current, wanted))
+
+    async def _rename(self, old: ObjectInfo, new: ObjectInfo) -> ObjectInfo:
+        records = self._records
+
+        def check(current: ObjectInfo | None) -> ObjectInfo:
+            if current is not None and not current.deleted:
+                raise ObjectExistsError(
+                    f"{records.describe(new.name)} exists, so {old.name!r} cannot get its name; "
+                    "delete it first, or choose another name"
+                )
+            return new
+
+        # The new name first: what fails in between leaves the object with two names, not none.
+        replaced = await records.change(new.name, check, await records.read(new.name))
+        try:
+            removed = await self._purge_meta(old)
+        except JetSparkError as error:
+            error.add_note(f"The object may have both names now, {old.name!r} and {new.name!r}.")
+            raise
+        if removed:
+            return replaced.info
+        # Someone has replaced or deleted it meanwhile, and its chunks are or will be gone.
+        await self._purge_meta(replaced.info)
+        raise ConflictError(
+            f"{records.describe(old.name)} was changed while it got another name; look at it, and "
+            "try again",
+            code=409,
+            retryable=True,
+        )
+
+    async def _purge_meta(self, info: ObjectInfo) -> int:
+        """Remove a description, unless there is a later one; returns how many were removed."""
+        subject = meta_subject(self.name, info.name)
+        api = self._context.api
+        return await purge(api, stream_name(self.name), subject, info.sequence + 1, None)
+
+    # -- links ----------------------------------------------------------------------------------
+
+    async def add_link(self, name: str, target: ObjectInfo | str) -> ObjectInfo:
+        """Make a name for another object, which may be in another store of the context.
+
+        The target is an info, or the name of an object in this store. The link does not follow it
+        when it is renamed or deleted. Raises `LinkError` if the target is deleted or a link, and
+        `ObjectExistsError` if an object has the name; a link of that name is replaced.
+        """
+        check_object_name(name)
+        if isinstance(target, str):
+            target = await self.info(target)
+        if not isinstance(target, ObjectInfo) or not target.name or not target.bucket:
+            raise LinkError(
+                f"{self._records.describe(name)}: a link needs an object to lead to: give the info "
+                f"of one, not {target!r}"
+            )
+        what = f"{self._records.describe(name)}: it cannot be a link to {target.name!r}"
+        if target.deleted:
+            raise LinkError(f"{what}, which is deleted")
+        if target.link is not None:
+            raise LinkError(f"{what}, which is a link itself; link to what that leads to")
+        return await self._add_link(name, ObjectLink(bucket=target.bucket, name=target.name))
+
+    async def add_bucket_link(self, name: str, bucket: str | ObjectStore) -> ObjectInfo:
+        """Make a link to a whole store, which programs that find it can open.
+
+        Raises `ObjectExistsError` if an object has the name; a link of that name is replaced.
+        """
+        check_object_name(name)
+        bucket = bucket.name if isinstance(bucket, Catalog) else bucket
+        check_bucket(bucket)
+        return await self._add_link(name, ObjectLink(bucket=bucket))
+
+    async def _add_link(self, name: str, link: ObjectLink) -> ObjectInfo:
+        records = self._records
+        info = ObjectInfo(
+            name=name, bucket=self.name, nuid=next_nuid(), options=ObjectOptions(link=link)
+        )
+
+        def check(current: ObjectInfo | None) -> ObjectInfo:
+            if current is not None and not current.deleted and current.link is None:
+                raise ObjectExistsError(
+                    f"{records.describe(name)} exists and is no link; delete it first, or choose "
+                    "another name"
+                )
+            return info
+
+        current = await records.read(name)
+        return (await to_the_end(records.change(name, check, current))).info
+
+
+def to_meta(
+    name: str | ObjectMeta,
+    description: str | None,
+    headers: Mapping[str, str | Sequence[str]] | None,
+    metadata: Mapping[str, str] | None,
+) -> ObjectMeta:
+    """What the owner says, from an object and from single values."""
+    if isinstance(name, ObjectMeta):
+        meta = name
+    else:
+        check_object_name(name)
+        meta = ObjectMeta(name=name)
+    changes: dict[str, Any] = {}
+    if description is not None:
+        changes["description"] = description
+    if headers is not None:
+        changes["headers"] = _header_lists(headers)
+    if metadata is not None:
+        changes["metadata"] = metadata
+    meta = meta.replace(**changes) if changes else meta
+    check_object_name(meta.name)
+    return meta
+
+
+def own_fields(meta: ObjectMeta) -> dict[str, Any]:
+    """Those fields that belong to the owner."""
+    return {
+        "name": meta.name,
+        "description": meta.description,
+        "headers": meta.headers,
+        "metadata": meta.metadata,
+    }
+
+
+def _header_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[str]]:
+    if not isinstance(headers, Mapping):
+        raise InvalidArgumentError(f"headers must be a mapping, not {type(headers).__name__}")
+    return {
+        name: [value] if isinstance(value, str) else list(value) for name, value in headers.items()
+    }

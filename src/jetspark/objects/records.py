@@ -1,0 +1,261 @@
+"""The descriptions of the objects in a store, read and replaced without losing an update.
+
+A description is the one message of its subject. Whoever replaces it names the one that was there
+(`Nats-Expected-Last-Subject-Sequence`), so that of several writers each knows what it replaced,
+and no chunks are forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from jetspark.errors import (
+    BadObjectError,
+    BucketNotFoundError,
+    DisconnectedError,
+    ExpectedSequenceNotReadyError,
+    JetSparkError,
+    JetStreamError,
+    MessageNotFoundError,
+    NoStreamResponseError,
+    ObjectNotFoundError,
+    StreamNotFoundError,
+    TimeoutError,
+    WrongLastSequenceError,
+)
+from jetspark.jetstream import PublishAck, Publisher, StoredMessage
+from jetspark.jetstream.reading import StreamReader
+
+from .info import ObjectInfo, decode_info
+from .names import is_nuid, meta_subject, stream_name
+
+__all__ = ["Records", "Replaced", "bucket_not_found", "naming", "not_found"]
+
+PATIENCE = 10.0  # seconds to go on while others are faster or a leader is elected
+ATTEMPTS = 3  # while no stream takes a description
+CHECK_TIMEOUT = 1.0  # seconds for an answer: while there is no leader, none comes
+_PAUSE = 0.02  # seconds, at most, before the next try
+# After these it is looked at what is there, and tried again.
+_TRY_AGAIN = (
+    WrongLastSequenceError,
+    ExpectedSequenceNotReadyError,
+    DisconnectedError,
+    NoStreamResponseError,
+    TimeoutError,
+)
+
+
+class Replaced(NamedTuple):
+    """A description that was stored, and the one that was there before."""
+
+    info: ObjectInfo
+    old: ObjectInfo | None
+
+
+class Records:
+    """The descriptions in one store."""
+
+    def __init__(
+        self, context: Publisher, bucket: str, *, direct: bool, publish_prefix: str, domain: str
+    ) -> None:
+        self.bucket = bucket
+        self.publish_prefix = publish_prefix
+        self._context = context
+        self._reader = StreamReader(context.api, stream_name(bucket))
+        self._direct = direct
+        self._domain = domain
+        self._warned = False
+
+    def describe(self, name: str) -> str:
+        """How error messages call an object."""
+        return f"object {name!r} in store {self.bucket!r}"
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def find(self, name: str) -> ObjectInfo | None:
+        """A description, perhaps a moment old, from any server that has the store."""
+        if self._direct:
+            try:
+                message = await self._reader.direct_get_last(meta_subject(self.bucket, name))
+                return self.decode(message, self.describe(name))
+            except MessageNotFoundError:
+                return None
+            except NoStreamResponseError:
+                pass  # the leader can tell why
+        return await self.read(name)
+
+    async def read(self, name: str) -> ObjectInfo | None:
+        """The description that is there now, from the leader."""
+        try:
+            message = await self._reader.get_last_message(meta_subject(self.bucket, name))
+        except MessageNotFoundError:
+            return None
+        except StreamNotFoundError as error:
+            raise bucket_not_found(self.bucket, error) from error
+        return self.decode(message, self.describe(name))
+
+    async def check_store(self) -> None:
+        """Raise `BucketNotFoundError` if the store is gone; without an answer, it may be there."""
+        api = self._context.api
+        subject = api.subjects.stream_info(self._reader.name)
+        try:
+            await api.request(subject, context="is it there", timeout=CHECK_TIMEOUT)
+        except StreamNotFoundError as error:
+            raise bucket_not_found(self.bucket, error) from error
+        except JetSparkError:
+            pass
+
+    def decode(self, message: StoredMessage, context: str) -> ObjectInfo:
+        """The description in a message."""
+        return decode_info(
+            message.data,
+            message.subject,
+            context,
+            bucket=self.bucket,
+            modified=message.timestamp,
+            sequence=message.sequence,
+        )
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def change(
+        self,
+        name: str,
+        make: Callable[[ObjectInfo | None], ObjectInfo],
+        current: ObjectInfo | None,
+    ) -> Replaced:
+        """Store what `make` makes of the present description, `current` as far as is known.
+
+        If that has been replaced meanwhile, `make` is called again with the new one. When it
+        returns what it was given, there is nothing to do.
+        """
+        with naming(self.describe(name)):
+            return await self._change(name, make, current)
+
+    async def _change(
+        self,
+        name: str,
+        make: Callable[[ObjectInfo | None], ObjectInfo],
+        current: ObjectInfo | None,
+    ) -> Replaced:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE
+        uncertain = False  # an attempt may have been stored without our knowledge
+        unanswered = 0
+        while True:
+            info = make(current)
+            if info is current:
+                return Replaced(info, current)
+            try:
+                ack = await self._publish(name, info, 0 if current is None else current.sequence)
+                return Replaced(_stored(info, ack.sequence), current)
+            except _TRY_AGAIN as error:
+                uncertain = uncertain or error.may_have_taken_effect
+                # If there is a leader to read from, nobody will listen to the subject later either.
+                unanswered += isinstance(error, NoStreamResponseError)
+                if loop.time() >= end or unanswered >= ATTEMPTS:
+                    _note_doubt(error, uncertain)
+                    raise
+            except JetSparkError as error:
+                _note_doubt(error, uncertain)
+                raise
+            before = current
+            current = await self._read_again(name, end, uncertain)
+            if current is not None and current.encode() == info.encode():
+                return Replaced(current, before)
+
+    async def _read_again(self, name: str, end: float, uncertain: bool) -> ObjectInfo | None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(random.uniform(0, _PAUSE))
+            try:
+                return await self.read(name)
+            except JetSparkError as error:
+                passing = error.retryable or isinstance(error, _TRY_AGAIN)
+                if not passing or loop.time() >= end:
+                    _note_doubt(error, uncertain)
+                    raise
+
+    async def _publish(self, name: str, info: ObjectInfo, last: int) -> PublishAck:
+        subject = self.publish_prefix + meta_subject(self.bucket, name)
+        ack = await self._context.publish(
+            subject, info.encode(), rollup="sub", expected_last_subject_sequence=last
+        )
+        self.check_ack(ack)
+        return ack
+
+    def check_ack(self, ack: PublishAck) -> bool:
+        """Whether this store has answered; if something else has, there is a warning.
+
+        Publishing knows no domains: a store of the same name in another domain that this
+        connection reaches gets a copy of everything, and may answer first.
+        """
+        if ack.stream == self._reader.name and ack.domain == self._domain:
+            return True
+        if not self._warned:
+            self._warned = True
+            self._context.client._connection.report(
+                JetStreamError(
+                    f"store {self.bucket!r} (domain {self._domain!r}): stream {ack.stream!r} of "
+                    f"domain {ack.domain!r} has answered, which has the same subjects; let only "
+                    "one of them have a store of that name, or keep $O.> from crossing"
+                )
+            )
+        return False
+
+    def present(self, info: ObjectInfo | None, name: str) -> ObjectInfo:
+        """The description of an object that must be there and not deleted."""
+        if info is None or info.deleted:
+            raise not_found(self.describe(name), deleted=info is not None)
+        return info
+
+    def nuid_of(self, info: ObjectInfo) -> str:
+        """What names the chunks of an object."""
+        if not is_nuid(info.nuid):
+            raise BadObjectError(
+                f"{self.describe(info.name)}: its description does not say which chunks it has: "
+                f"the nuid is {info.nuid!r}; put it again"
+            )
+        return info.nuid
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Have errors say what it was about, which a subject does not show."""
+    try:
+        yield
+    except JetSparkError as error:
+        if what not in str(error):
+            error.args = (f"{what}: {error}", *error.args[1:])
+        raise
+
+
+def _stored(info: ObjectInfo, sequence: int) -> ObjectInfo:
+    return info.replace(sequence=sequence, modified=datetime.now(UTC))
+
+
+def _note_doubt(error: JetSparkError, uncertain: bool) -> None:
+    if uncertain:
+        error.may_have_taken_effect = True
+
+
+def not_found(what: str, *, deleted: bool = False) -> ObjectNotFoundError:
+    """The error for an object that is not there."""
+    text = f"{what}: it has been deleted" if deleted else f"{what}: there is none of that name"
+    return ObjectNotFoundError(text, code=404, description="object not found")
+
+
+def bucket_not_found(bucket: str, cause: StreamNotFoundError) -> BucketNotFoundError:
+    """The error for a store that is not there."""
+    return BucketNotFoundError(
+        f"object store {bucket!r}: there is none of that name; create it with "
+        "create_object_store, or look at the domain of the context",
+        code=cause.code,
+        err_code=cause.err_code,
+        description=cause.description,
+    )
