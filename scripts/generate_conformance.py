@@ -19,6 +19,8 @@ DOCUMENTS = {
     "ADR-15": "ADR-15: JetStream subscribe workflow",
     "ADR-37": "ADR-37: JetStream simplification",
     "RUST": "async-nats: JetStream internals",
+    "KV": "ADR-8 and its like: key-value buckets",
+    "OBJ": "ADR-20: object stores",
 }
 INTRODUCTION = """# Conformance
 

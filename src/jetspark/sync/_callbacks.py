@@ -1,0 +1,228 @@
+"""Calls into the event loop, and the callbacks of users, which run outside of it.
+
+A callback runs in a worker thread, so it may block and may use the blocking API. The task that
+would have run it in asyncio waits for it, and meanwhile makes the calls that it asks for. So a
+callback is the same to everybody as in asyncio: messages come one after the other, and a callback
+that ends its own subscription does not wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from jetspark.errors import ConnectionClosedError, InvalidArgumentError, SubscriptionClosedError
+
+__all__ = ["Call", "Job", "Workers", "check_callback", "current_job"]
+
+T = TypeVar("T")
+
+_local = threading.local()
+
+
+class Call(Generic[T]):
+    """A coroutine that the loop runs for a thread, which waits for it."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._coroutine = coroutine
+        self._loop = loop
+        self._task: asyncio.Task[T] | None = None
+        self._result: T
+        self._error: BaseException | None = None
+        self._ended = threading.Lock()  # held until then
+        self._ended.acquire()
+
+    def wait(self, timeout: float = -1) -> bool:
+        """Wait for the end, in the thread; False if it did not come in time."""
+        if not self._ended.acquire(timeout=timeout):
+            return False
+        self._ended.release()
+        return True
+
+    def outcome(self) -> T:
+        """What came of it."""
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # it refers to this frame by its traceback
+        return self._result
+
+    # -- in the loop ----------------------------------------------------------------------------
+
+    def start(self, _: object = None) -> None:
+        """Run the coroutine in a task of its own."""
+        self._task = self._loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._on_done)
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if self._task is not None:
+            self._task.cancel()
+        elif self._ended.locked():  # the interrupt came before the loop heard of it
+            self._coroutine.close()
+            self._end(ConnectionClosedError("the call was interrupted"))
+
+    def _on_done(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            error = ConnectionClosedError("the call was given up, because its connection is closed")
+            self._end(error)
+        elif (failure := task.exception()) is not None:
+            self._end(failure)
+        else:
+            self._result = task.result()
+            self._end(None)
+
+    async def drive(self) -> None:
+        """Run the coroutine in the task of the caller."""
+        try:
+            self._result = await self._coroutine
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                self._end(
+                    SubscriptionClosedError("the subscription of the callback has ended meanwhile")
+                )
+                raise
+            self._end(error)
+        except BaseException as error:
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._ended.release()
+
+
+class Job:
+    """One run of a callback in a worker, and the calls that it makes."""
+
+    def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._function = function
+        self._args = args
+        self._call: Call[Any] | None = None  # that the callback waits for
+        self._ended = False
+        self._abandoned = False  # nobody waits for the end of it any more
+        self._error: Exception | None = None
+        self._news = asyncio.get_running_loop().create_future()
+
+    def offer(self, call: Call[Any]) -> None:
+        """Have a call made for the callback, in the loop."""
+        if self._abandoned:
+            call.start()
+        else:
+            self._call = call
+            self._wake()
+
+    async def run(self) -> None:
+        """Wait for the end of the callback and make its calls; raises what it raises."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._news
+                self._news = loop.create_future()
+                if self._ended:
+                    break
+                if self._call is not None:
+                    call, self._call = self._call, None
+                    await call.drive()
+        except asyncio.CancelledError:
+            self._abandoned = True
+            if self._call is not None:
+                self._call.start()
+            raise
+        if self._error is not None:
+            raise self._error
+
+    def work(self) -> None:
+        """Call the callback, in the worker."""
+        _local.job = self
+        try:
+            self._function(*self._args)
+        except Exception as error:
+            self._error = error
+        except BaseException as error:  # it would end the loop
+            self._error = RuntimeError(f"the callback raised {error!r}")
+        finally:
+            _local.job = None
+
+    def end(self) -> None:
+        """Note that it has ended, in the loop."""
+        self._ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._news.done():
+            self._news.set_result(None)
+
+
+def current_job() -> Job | None:
+    """The callback that the current thread runs."""
+    job: Job | None = getattr(_local, "job", None)
+    return job
+
+
+class Workers:
+    """Threads for callbacks: as many as there are callbacks that run at the same time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+
+    async def run(self, function: Callable[..., object], *args: Any) -> None:
+        """Run a callback and wait for its end."""
+        job = Job(function, args)
+        if self._idle:
+            worker = self._idle.pop()
+        else:
+            worker = _Worker(self._loop, self._idle)
+            self._all.add(worker)
+        worker.jobs.put(job)
+        await job.run()
+
+    def retire(self) -> None:
+        """End the threads that are idle now, and the others when their callbacks have returned."""
+        idle, self._idle = self._idle, []
+        workers, self._all = self._all, set()
+        for worker in workers:
+            worker.jobs.put(None)
+        for worker in idle:
+            worker.thread.join()
+
+
+class _Worker:
+    """A thread that runs one callback after the other."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, idle: list[_Worker]) -> None:
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._loop = loop
+        self._idle = idle
+        # A daemon, so that a callback that never returns does not hold up the interpreter.
+        self.thread = threading.Thread(target=self._main, name="jetspark callback", daemon=True)
+        self.thread.start()
+
+    def _main(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            job.work()
+            if self._loop.is_closed():
+                return
+            self._loop.call_soon_threadsafe(self._on_end, job)
+
+    def _on_end(self, job: Job) -> None:
+        self._idle.append(self)
+        job.end()
+
+
+def check_callback(function: object) -> None:
+    """Refuse what cannot be called from a thread."""
+    if inspect.iscoroutinefunction(function):
+        raise InvalidArgumentError(
+            "the callback must be a plain function; jetspark.connect is for async ones"
+        )
