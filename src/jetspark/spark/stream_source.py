@@ -1,0 +1,102 @@
+"""The `jetstream` source in batch: what is in streams now, or between two places in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from datetime import datetime
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from jetspark.jetstream import RetentionPolicy
+
+from .boundary import plain_errors, plain_errors_in
+from .connection import iterate, persist, run
+from .positions import end_offsets, open_stream, open_streams, start_offsets
+from .range_reader import RangeReader, ReadPlan
+from .ranges import Range, divide
+from .schema import arrow_columns
+from .stream_options import ReadSettings
+
+__all__ = ["RangePartition", "StreamBatchReader", "read_partition"]
+
+
+class RangePartition(InputPartition):
+    """The sequences that one task reads."""
+
+    def __init__(
+        self,
+        part: Range,
+        plan: ReadPlan,
+        *,
+        created: datetime | None = None,
+        joined: bool = False,
+    ) -> None:
+        super().__init__(tuple(part))
+        self.part = part
+        self.plan = plan
+        self.created = created  # the stream
+        self.joined = joined  # the stream came late to the query
+
+
+def read_partition(
+    settings: ReadSettings, columns: list[str], partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """Read the sequences of a task, in the worker."""
+    assert isinstance(partition, RangePartition)
+    part, plan = partition.part, partition.plan
+
+    async def batches() -> AsyncIterator[pa.RecordBatch]:
+        stream = await persist(plan.stall_timeout, open_stream, settings.access, part.stream)
+        reader = RangeReader(stream, part, plan, created=partition.created, joined=partition.joined)
+        source = reader.batches()
+        async with aclosing(cast(AsyncGenerator[pa.RecordBatch, None], source)):
+            async for batch in source:
+                yield arrow_columns(batch, columns, data=not plan.headers_only)
+
+    return plain_errors_in(iterate(batches))
+
+
+class StreamBatchReader(DataSourceReader):
+    """Reads what is there once."""
+
+    def __init__(self, settings: ReadSettings, schema: StructType) -> None:
+        self._settings = settings
+        self._columns = schema.fieldNames()
+
+    @plain_errors
+    def partitions(self) -> list[RangePartition]:
+        """The tasks."""
+        return run(self._partitions()) or [RangePartition(Range("", 1, 0), self._settings.plan)]
+
+    async def _partitions(self) -> list[RangePartition]:
+        settings = self._settings
+        streams = await open_streams(await settings.access.jetstream(), settings)
+        start = await start_offsets(streams, settings)
+        end = await end_offsets(streams, settings)
+        parts = divide(
+            [Range(name, start[name] + 1, end[name]) for name in streams],
+            min_partitions=settings.min_partitions,
+            max_records=settings.max_records,
+        )
+        plans = {}
+        for name, stream in streams.items():
+            queue = stream.config.retention != RetentionPolicy.LIMITS
+            # A look into a queue takes nothing from it, and what others have done is not lost.
+            plans[name] = dataclasses.replace(settings.plan, asking=queue, count_losses=not queue)
+        return [
+            RangePartition(
+                part, plans[part.stream], created=streams[part.stream].cached_info.created
+            )
+            for part in parts
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        if not partition.value[0]:
+            return iter(())  # nothing is there
+        return read_partition(self._settings, self._columns, partition)
