@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import hypothesis
 import pytest
 import pytest_asyncio
 
 pytest_plugins = ["tests.support.servers"]
+
+# The same commit passes or fails the same way everywhere. To look for what these examples do not
+# find: make test ARGS="tests/unit --hypothesis-profile=default".
+hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

@@ -8,45 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, EventKind, Message, connect
+from jetspark import Client, EventKind, Message, connect
 from jetspark.errors import ConnectionClosedError, ConnectionDrainingError
 from jetspark.server import NatsServer
 from tests.support.certs import Certs, certs  # noqa: F401
-from tests.support.leaks import GUARD, EventLog, assert_client_gone, no_leaks, until
+from tests.support.faults import FAST, connected
+from tests.support.leaks import GUARD, EventLog, assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 TURNS = [*range(12), *range(12, 60, 4)]
 """After how many turns of the event loop a call is cancelled."""
 KIB = 1024
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def cancelled(call: Coroutine[Any, Any, Any], turns: int) -> Any:

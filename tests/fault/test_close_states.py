@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from jetspark import Backoff, Client, ConnectionEvent, ConnectionState, EventKind, Message, connect
+from jetspark import Client, ConnectionEvent, ConnectionState, EventKind, Message, connect
 from jetspark.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -18,26 +18,14 @@ from jetspark.errors import (
 )
 from jetspark.server import NatsServer
 from tests.support.certs import Certs, certs  # noqa: F401
-from tests.support.leaks import GUARD, EventLog, assert_client_gone, no_leaks, until
+from tests.support.faults import FAST
+from tests.support.leaks import GUARD, EventLog, assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 KIB = 1024
 
 NewClient: TypeAlias = Callable[..., Awaitable[Client]]
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, EventKind, Message, connect
+from jetspark import Client, EventKind, Message
 from jetspark.errors import (
     ConnectError,
     ConnectionClosedError,
@@ -18,31 +15,15 @@ from jetspark.errors import (
     NoServersError,
 )
 from jetspark.server import NatsCluster, NatsServer
-from tests.support.leaks import GUARD, EventLog, assert_client_gone, no_leaks, until
+from tests.support.faults import connected
+from tests.support.leaks import GUARD, EventLog, assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
 
 
 @pytest.fixture
 def cluster(start_cluster: StartCluster) -> NatsCluster:
     return start_cluster(3, jetstream=False)
-
-
-@asynccontextmanager
-async def connected(servers: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    client = await connect(servers, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def node_of(client: Client, cluster: NatsCluster) -> NatsServer:

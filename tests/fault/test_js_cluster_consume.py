@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, connect
+from jetspark import Client, connect
 from jetspark.errors import (
     DisconnectedError,
     JetSparkError,
@@ -25,6 +24,7 @@ from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsCluster
 from tests.support.clients import eventually
 from tests.support.conformance import conformance
+from tests.support.faults import FAST, connected
 from tests.support.js import (
     Warnings,
     all_acked,
@@ -36,7 +36,6 @@ from tests.support.js import (
 from tests.support.leaks import until
 from tests.support.servers import StartCluster
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.1)}
 PATIENCE = 40.0  # seconds for an election, when nodes have died
 EXPECTED = {
     LeadershipChangedError,
@@ -45,15 +44,6 @@ EXPECTED = {
     ServerShutdownError,
 }
 """What a consumer may be warned of when its leader changes."""
-
-
-@asynccontextmanager
-async def connected(urls: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    client = await connect(urls, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 class Ledger:
@@ -188,7 +178,6 @@ async def test_clients_learn_of_a_new_leader(nats_cluster: NatsCluster) -> None:
         ]
         for client in clients:
             same = await client.jetstream().get_consumer(stream, consumer.name)
-            assert isinstance(same, PullConsumer)
             ledgers.append(Ledger())
             tasks.append(asyncio.create_task(run_consume(same, ledgers[-1], done)))
         fetching = asyncio.create_task(consumer.next(timeout=20))

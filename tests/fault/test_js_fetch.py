@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, EventKind, connect
+from jetspark import Client
 from jetspark.errors import (
     ConnectionClosedError,
     ConnectionDrainingError,
     DisconnectedError,
     JetSparkError,
     MissingHeartbeatError,
-    PermissionsError,
     TimeoutError,
 )
 from jetspark.jetstream.consumer import PullConsumer, fetch
 from jetspark.server import NatsServer
 from tests.support.conformance import conformance
+from tests.support.faults import connected
 from tests.support.js import (
     consumer_state,
     eventually_equal,
@@ -36,55 +35,16 @@ from tests.support.js import (
     sequences,
     served,
 )
-from tests.support.leaks import EventLog, no_leaks, until
+from tests.support.leaks import until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer, monitor
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def near(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Client]:
-    """A client that no proxy troubles."""
-    async with connected(nats_server.url) as client:
-        yield client
-
-
-@pytest.fixture
-async def far(proxy: Proxy) -> AsyncIterator[Client]:
-    """The client in trouble."""
-    async with connected(proxy.url) as client:
-        yield client
 
 
 async def shared(near: Client, far: Client, count: int = 0) -> tuple[PullConsumer, PullConsumer]:
     """One consumer as both clients see it."""
     stream = await make_stream(near, count)
     consumer = await make_consumer(near, stream, ack_wait=60)
-    same = await far.jetstream().get_consumer(stream, consumer.name)
-    assert isinstance(same, PullConsumer)
-    return consumer, same
+    return consumer, await far.jetstream().get_consumer(stream, consumer.name)
 
 
 # -- the connection is lost
@@ -333,26 +293,3 @@ async def test_cancelled_acks_can_be_repeated(proxy: Proxy, near: Client, far: C
     assert await consumer_state(ours) == (0, 0, 1)
     assert far._mux is not None
     assert far._mux.pending == 0
-
-
-# -- permissions
-
-
-async def test_pull_requests_that_are_not_permitted(start_server: StartServer) -> None:
-    deny = {"publish": {"deny": "$JS.API.CONSUMER.MSG.NEXT.>"}}
-    server = start_server(
-        users=[
-            {"user": "all", "password": "x"},
-            {"user": "some", "password": "x", "permissions": deny},
-        ]
-    )
-    events = EventLog()
-    async with connected(server.url, user="some", password="x", on_event=events) as nc:
-        consumer = await make_consumer(nc, await make_stream(nc, 1))
-        with pytest.raises(JetSparkError):
-            await consumer.next(timeout=0.1)
-        await events.wait(EventKind.ERROR)
-        error = events.of(EventKind.ERROR)[0].error
-        assert isinstance(error, PermissionsError)
-        assert error.subject == f"$JS.API.CONSUMER.MSG.NEXT.{consumer.stream_name}.c"
-        await until(lambda: len(nc._routes) == 1)

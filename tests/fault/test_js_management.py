@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, JetStream, Stream, StreamInfo, connect
+from jetspark import JetStream, Stream, StreamInfo
 from jetspark.errors import (
     ClusterError,
     ConnectionClosedError,
@@ -25,29 +24,14 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.server import NatsCluster, NatsServer
-from tests.support.leaks import GUARD, no_leaks, until
+from tests.support.faults import connected
+from tests.support.leaks import GUARD, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
 from tests.support.streams import new_name, step_down, store
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 # What a cluster without a leader answers, or does not answer.
 LEADERLESS = (TimeoutError, ServiceUnavailableError, ClusterError)
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(url: Any, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 # --- permissions
@@ -149,6 +133,23 @@ async def test_calls_that_may_be_repeated_survive_a_lost_connection(
             await asyncio.wait_for(call(), GUARD)
             assert nc.statistics.reconnects == number
         assert (await stream.info()).state.consumer_count == 1
+
+
+async def test_calls_that_may_be_repeated_are_when_nobody_answers(nats_server: NatsServer) -> None:
+    async with connected(nats_server.url) as nc:
+        answer = await nc.request("$JS.API.INFO")
+        prefix = new_name()
+        api = await nc.subscribe(f"{prefix}.>")  # an API that does not answer by itself
+        asking = asyncio.create_task(nc.jetstream(prefix=prefix, timeout=2).account_info())
+        first, second = await api.next(GUARD), await api.next(GUARD)
+        assert (first.subject, first.reply) == (second.subject, second.reply)
+        assert second.reply is not None
+        await nc.publish(second.reply, answer.data)
+        assert (await asking).limits.max_streams == -1
+        with pytest.raises(TimeoutError):
+            await nc.jetstream(prefix=prefix, timeout=0.2).delete_stream("S")
+        await nc.flush()
+        assert api.pending_messages == 1, "what changes something is not repeated"
 
 
 async def test_calls_that_may_not_be_repeated_say_that_they_may_have_happened(

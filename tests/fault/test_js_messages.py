@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, EventKind, connect
+from jetspark import Client
 from jetspark.errors import (
     ConnectionClosedError,
     MissingHeartbeatError,
@@ -26,8 +25,8 @@ from jetspark.errors import (
 from jetspark.jetstream.consumer import PullConsumer
 from jetspark.jetstream.consumer.messages import MessageStream
 from jetspark.jetstream.message import JetStreamMessage
-from jetspark.server import NatsServer
 from tests.support.conformance import conformance
+from tests.support.faults import connected
 from tests.support.js import (
     Warnings,
     all_acked,
@@ -40,46 +39,9 @@ from tests.support.js import (
     settled,
     waiting_requests,
 )
-from tests.support.leaks import EventLog, no_leaks, until
+from tests.support.leaks import until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def near(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Client]:
-    """A client that no proxy troubles."""
-    async with connected(nats_server.url) as client:
-        yield client
-
-
-@pytest.fixture
-async def far(proxy: Proxy) -> AsyncIterator[Client]:
-    """The client in trouble."""
-    async with connected(proxy.url) as client:
-        yield client
 
 
 async def shared(
@@ -88,9 +50,7 @@ async def shared(
     """One consumer as both clients see it."""
     stream = await make_stream(near, count)
     consumer = await make_consumer(near, stream, **{"ack_wait": 60, **config})
-    same = await far.jetstream().get_consumer(stream, consumer.name)
-    assert isinstance(same, PullConsumer)
-    return consumer, same
+    return consumer, await far.jetstream().get_consumer(stream, consumer.name)
 
 
 class Ledger:
@@ -461,21 +421,3 @@ async def test_inbox_that_is_not_permitted(start_server: StartServer) -> None:
         with pytest.raises(PermissionsError, match=r"secret\.inbox"):
             await messages.next(timeout=5)
         assert len(nc._routes) == 1
-
-
-async def test_pull_requests_that_are_not_permitted(start_server: StartServer) -> None:
-    deny = {"publish": {"deny": "$JS.API.CONSUMER.MSG.NEXT.>"}}
-    server = start_server(
-        users=[
-            {"user": "all", "password": "x"},
-            {"user": "some", "password": "x", "permissions": deny},
-        ]
-    )
-    events = EventLog()
-    async with connected(server.url, user="some", password="x", on_event=events) as nc:
-        consumer = await make_consumer(nc, await make_stream(nc, 1))
-        async with consumer.messages():
-            await events.wait(EventKind.ERROR)
-        error = events.of(EventKind.ERROR)[0].error
-        assert isinstance(error, PermissionsError)
-        assert "CONSUMER.MSG.NEXT" in error.subject

@@ -7,46 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, OrderedConsumer, OrderedPushConsumer, connect
-from jetspark.errors import JetSparkError, MissingHeartbeatError, TimeoutError
-from jetspark.jetstream.consumer import ordered_route
+from jetspark import Client, OrderedConsumer, OrderedPushConsumer, connect
+from jetspark.errors import (
+    JetSparkError,
+    MissingHeartbeatError,
+    OrderedConsumerResetError,
+    StreamReplacedError,
+    TimeoutError,
+)
 from jetspark.server import NatsCluster, NatsServer
 from tests.support.conformance import conformance
+from tests.support.faults import FAST, connected
 from tests.support.js import Warnings, fill, make_stream
-from tests.support.leaks import assert_client_gone, no_leaks, until
+from tests.support.leaks import assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
 from tests.support.streams import step_down
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.1)}
+pytestmark = pytest.mark.usefixtures("impatient")
 WAYS = ["messages", "arrow", "fetch", "push"]
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have failed attempts repeated soon."""
-    monkeypatch.setattr(ordered_route, "RESET_BACKOFF", Backoff(initial=0.05, maximum=0.2))
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(urls: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    client = await connect(urls, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 class Reader:
@@ -360,3 +343,29 @@ async def test_every_node_is_killed_in_turn(start_cluster: StartCluster, way: st
         await publishing
         await reading
         reader.check(count)
+
+
+@pytest.mark.parametrize("way", ["messages", "push"])
+@pytest.mark.parametrize("count", [5, 50], ids=["shorter than before", "longer than before"])
+async def test_another_stream_of_the_same_name(
+    near: Client, far: Client, proxy: Proxy, way: str, count: int
+) -> None:
+    """Its sequences begin anew: to go on with the next one would leave its first messages out."""
+    stream = await make_stream(near)
+    await fill(near, stream, 20)
+    reader = await Reader.on(far, stream, way)
+    reading = asyncio.create_task(reader.read(1000))
+    await until(lambda: len(reader.seen) == 20)
+    await asyncio.sleep(1.1)  # the clocks of servers may differ by as much as a second
+    await proxy.refuse()
+    await proxy.cut()
+    js = near.jetstream()
+    config = (await js.get_stream(stream)).cached_info.config
+    await js.delete_stream(stream)
+    await js.create_stream(config)
+    await fill(near, stream, count)
+    proxy.accept()
+    with pytest.raises(OrderedConsumerResetError, match="deleted and created again") as caught:
+        await reading
+    assert isinstance(caught.value.__cause__, StreamReplacedError)
+    reader.check(20)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from jetspark import Backoff, Client, FastIngest, JetStream, Stream, connect
+from jetspark import FastIngest, JetStream, Stream
 from jetspark.errors import (
     APIError,
     AtomicPublishError,
@@ -23,21 +22,15 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.server import NatsServer
-from tests.support.leaks import no_leaks, until
+from tests.support.faults import connected
+from tests.support.leaks import until
 from tests.support.ledger import stored_numbers
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
 from tests.support.streams import step_down, version_of
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 ATOMIC = (2, 12)
 INGEST = (2, 14)
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
 
 
 @pytest.fixture
@@ -49,15 +42,6 @@ def server(start_server: StartServer) -> NatsServer:
 async def proxy(server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
     async with Proxy(server.host, server.port) as proxy:
         yield proxy
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def need(server: NatsServer, version: tuple[int, int]) -> None:

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, Stream, connect
+from jetspark import Client, Stream
 from jetspark.errors import JetSparkError, NoStreamResponseError, TimeoutError
 from jetspark.server import NatsCluster
-from tests.support.leaks import no_leaks
+from tests.support.faults import connected
 from tests.support.ledger import Ledger
 from tests.support.servers import StartCluster
 from tests.support.streams import step_down
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 PATIENCE = 60.0
 """Seconds for an election; none takes that long."""
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
 
 
 @pytest.fixture
 def cluster(start_cluster: StartCluster) -> NatsCluster:
     return start_cluster(3)
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def leader_of(stream: Stream) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from jetspark import Backoff, Client, EventKind, JetStream, Stream, connect
+from jetspark import EventKind, JetStream, Stream, connect
 from jetspark.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -23,18 +22,11 @@ from jetspark.errors import (
 from jetspark.jetstream import ack_window
 from jetspark.protocol import MessageBatch
 from jetspark.server import NatsServer
-from tests.support.leaks import GUARD, EventLog, assert_client_gone, no_leaks, until
+from tests.support.faults import FAST, connected
+from tests.support.leaks import GUARD, EventLog, assert_client_gone, until
 from tests.support.ledger import Ledger, stored_numbers
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
 
 
 @pytest.fixture
@@ -46,15 +38,6 @@ def server(start_server: StartServer) -> NatsServer:
 async def proxy(server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
     async with Proxy(server.host, server.port) as proxy:
         yield proxy
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def new_stream(js: JetStream, **fields: Any) -> Stream:

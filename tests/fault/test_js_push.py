@@ -3,66 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, PushConsumer, connect
+from jetspark import Client, PushConsumer, connect
 from jetspark.errors import JetSparkError, JetStreamError, MissingHeartbeatError, TimeoutError
 from jetspark.jetstream.message import JetStreamMessage
-from jetspark.server import NatsCluster, NatsServer
+from jetspark.server import NatsCluster
 from tests.support.conformance import conformance
+from tests.support.faults import FAST, connected
 from tests.support.js import Warnings, eventually_equal, fill, make_stream, sequences
-from tests.support.leaks import assert_client_gone, no_leaks, until
+from tests.support.leaks import assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
 from tests.support.streams import step_down
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.1)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(urls: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    client = await connect(urls, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def near(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Client]:
-    """A client that no proxy troubles."""
-    async with connected(nats_server.url) as client:
-        yield client
-
-
-@pytest.fixture
-async def far(proxy: Proxy) -> AsyncIterator[Client]:
-    """The client in trouble."""
-    async with connected(proxy.url) as client:
-        yield client
-
 
 async def durable(nc: Client, stream: str, **config: Any) -> PushConsumer:
-    consumer = await nc.jetstream().create_consumer(
-        stream, **{"durable_name": "d", "deliver_subject": nc.new_inbox(), **config}
-    )
-    assert isinstance(consumer, PushConsumer)
+    config = {"durable_name": "d", "deliver_subject": nc.new_inbox(), **config}
+    consumer: PushConsumer = await nc.jetstream().create_consumer(stream, **config)
     return consumer
 
 
@@ -87,7 +47,7 @@ class Collector:
 
 @conformance("ADR-15", "Automatic Status Management", "a reconnect is survived")
 async def test_cuts(near: Client, far: Client, proxy: Proxy) -> None:
-    stream = await make_stream(near, 500, size=1000)
+    stream = await make_stream(near, 2500, size=1000)  # more than is sent at once
     consumer = await durable(far, stream, ack_wait=1, idle_heartbeat=0.3, flow_control=True)
     collector = Collector()
     async with await consumer.consume(collector, on_warning=collector.warnings):
@@ -95,8 +55,8 @@ async def test_cuts(near: Client, far: Client, proxy: Proxy) -> None:
             connections = proxy.connections
             proxy.truncate_after(cut, "down")
             await until(lambda c=connections: proxy.connections > c)  # type: ignore[misc]
-        await until(lambda: len(collector.seen) == 500)
-        await eventually_equal(lambda: ack_floor(consumer), 500)
+        await until(lambda: len(collector.seen) == 2500)
+        await eventually_equal(lambda: ack_floor(consumer), 2500)
 
 
 @conformance("ADR-15", "Messages Gaps", "what a cut has swallowed is told")
@@ -195,7 +155,6 @@ async def test_the_server_forgets_the_consumer(start_server: StartServer) -> Non
         consumer = await nc.jetstream().create_consumer(
             stream, deliver_subject=nc.new_inbox(), idle_heartbeat=0.2, mem_storage=True
         )
-        assert isinstance(consumer, PushConsumer)
         warnings = Warnings()
         async with consumer.messages(on_warning=warnings) as messages:
             await messages.next(5)

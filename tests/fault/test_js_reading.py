@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, JetStream, Message, StoredMessage, Stream, connect
+from jetspark import Client, JetStream, Message, StoredMessage, Stream
 from jetspark.errors import (
     ConnectionClosedError,
     NoStreamResponseError,
@@ -18,27 +18,12 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.server import NatsServer
-from tests.support.leaks import GUARD, no_leaks, until
+from tests.support.faults import connected
+from tests.support.leaks import GUARD, until
 from tests.support.proxy import Proxy
 from tests.support.streams import new_name, store, version_of
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 MULTI = (2, 11)  # the first server with batches and the last messages of many subjects
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def new_stream(nc: Client, count: int, size: int = 10) -> Stream:

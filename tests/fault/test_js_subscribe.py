@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, connect
+from jetspark import Client, connect
 from jetspark.errors import (
     DisconnectedError,
     JetSparkError,
@@ -22,48 +20,12 @@ from jetspark.errors import (
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsCluster, NatsServer
 from tests.support.conformance import conformance
+from tests.support.faults import FAST, connected
 from tests.support.js import Warnings, eventually_equal, fill, make_stream, sequences
-from tests.support.leaks import assert_client_gone, no_leaks, until
+from tests.support.leaks import assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
 from tests.support.streams import step_down
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.1)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@asynccontextmanager
-async def connected(urls: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    client = await connect(urls, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-async def near(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Client]:
-    """A client that no proxy troubles."""
-    async with connected(nats_server.url) as client:
-        yield client
-
-
-@pytest.fixture
-async def far(proxy: Proxy) -> AsyncIterator[Client]:
-    """The client in trouble."""
-    async with connected(proxy.url) as client:
-        yield client
 
 
 async def names(nc: Client, stream: str) -> list[str]:
@@ -92,7 +54,7 @@ async def test_a_durable_survives_cuts(near: Client, far: Client, proxy: Proxy) 
     )
 
     async def floor() -> int:
-        info = await near.jetstream().get_consumer(stream, "d")
+        info = await near.jetstream().get_consumer(stream, "d", push=True)
         return info.cached_info.ack_floor.stream_seq
 
     for cut in (1, 60_000):

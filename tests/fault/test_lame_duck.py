@@ -9,37 +9,22 @@ from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, EventKind, Message, connect
+from jetspark import Client, EventKind, Message
 from jetspark.errors import ConnectionClosedError, DisconnectedError, NoRespondersError
 from jetspark.server import NatsCluster, NatsServer
-from tests.support.leaks import GUARD, EventLog, assert_client_gone, no_leaks, until
+from tests.support.faults import connected
+from tests.support.leaks import GUARD, EventLog, assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
 
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
 LONG: dict[str, Any] = {"lame_duck_duration": 60, "lame_duck_grace_period": 30}
 """Nobody is thrown out while a test lasts: who leaves, leaves by itself."""
 SHORT: dict[str, Any] = {"lame_duck_duration": 30, "lame_duck_grace_period": 0.1}
 
 
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
 @pytest.fixture
 def cluster(start_cluster: StartCluster) -> NatsCluster:
     return start_cluster(2, jetstream=False, **LONG)
-
-
-@asynccontextmanager
-async def connected(servers: str | list[str], **options: Any) -> AsyncIterator[Client]:
-    client = await connect(servers, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def knows_all(client: Client, cluster: NatsCluster) -> None:

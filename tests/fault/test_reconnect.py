@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jetspark import Backoff, Client, EventKind, Message, connect
+from jetspark import Client, EventKind, Message, connect
 from jetspark.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -23,22 +23,9 @@ from jetspark.errors import (
 )
 from jetspark.server import NatsServer
 from tests.support.clients import monitor
-from tests.support.leaks import GUARD, EventLog, no_leaks, until
+from tests.support.faults import FAST
+from tests.support.leaks import GUARD, EventLog, until
 from tests.support.proxy import Proxy
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
-
-
-@pytest.fixture
-async def proxy(nats_server: NatsServer, nothing_left: None) -> AsyncIterator[Proxy]:
-    async with Proxy(nats_server.host, nats_server.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

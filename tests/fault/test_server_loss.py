@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -34,17 +31,10 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.server import NatsServer
-from tests.support.leaks import GUARD, EventLog, assert_client_gone, no_leaks, until
+from tests.support.faults import FAST, connected
+from tests.support.leaks import GUARD, EventLog, assert_client_gone, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
-
-FAST: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05)}
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
 
 
 @pytest.fixture
@@ -52,20 +42,12 @@ def server(start_server: StartServer) -> NatsServer:
     return start_server(jetstream=False)
 
 
-@asynccontextmanager
-async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await connect(url, **{**FAST, **options})
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
 class Books:
     """Publishes numbers and keeps account of what has become of them."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
+        self.receiver: Client | None = None  # if that is another client
         self.log = EventLog()
         self.sent: list[int] = []
         self.refused: list[int] = []
@@ -105,6 +87,9 @@ class Books:
         losses = len(self.log.of(EventKind.DISCONNECTED))
         try:
             await client.flush(timeout=GUARD)
+            if self.receiver is not None:
+                # The server has taken them, but may hold them for another client when it dies.
+                await self.receiver.flush(timeout=GUARD)
         except DisconnectedError:
             return  # told by an event as well
         if losses == len(self.log.of(EventKind.DISCONNECTED)):
@@ -167,6 +152,7 @@ async def test_publisher_and_subscriber_over_crashes(server: NatsServer) -> None
         connected(proxy.url, on_event=books.on_event) as publisher,
         connected(server.url, on_event=sub_log) as subscriber,
     ):
+        books.receiver = subscriber
         subscription = await subscriber.subscribe("numbers", callback=books.on_message)
         await subscriber.flush()
         stop = asyncio.Event()

@@ -18,7 +18,7 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.server import NatsServer
-from tests.support.leaks import GUARD, EventLog, no_leaks, until
+from tests.support.leaks import GUARD, EventLog, until
 from tests.support.proxy import Direction, Proxy
 from tests.support.servers import StartServer
 
@@ -32,12 +32,6 @@ PATIENT: dict[str, Any] = {"reconnect_delay": Backoff(initial=0.01, maximum=0.05
 KIB = 1024
 BOUND = 4096 * KIB
 """More than this must not pile up in a client whose server takes nothing."""
-
-
-@pytest.fixture(autouse=True)
-async def nothing_left() -> AsyncIterator[None]:
-    async with no_leaks():
-        yield
 
 
 @pytest.fixture

@@ -13,7 +13,12 @@ from jetspark.server import NatsServer
 from tests.support.streams import version_of
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted(
+    # Those for Spark are in tests/spark, where there is a session for all of them.
+    path
+    for path in (ROOT / "examples").glob("*.py")
+    if not path.name.startswith("spark_")
+)
 NEEDS = re.compile(r"\b2\.(\d+) or newer\b")
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from jetspark.errors import ConsumerDeletedError, InvalidOptionError, MaxBytesExceededError
+from jetspark.errors import (
+    ConsumerDeletedError,
+    InvalidOptionError,
+    MaxBytesExceededError,
+    NotJetStreamMessageError,
+)
 from jetspark.jetstream.consumer.arrow import SCHEMA, record_batch
 from jetspark.jetstream.message import JetStreamMessage
-from jetspark.protocol import Frame
+from jetspark.protocol import Frame, MessageBatch, Parser, Run
 from jetspark.server import NatsServer
 from tests.support.clients import Connect, eventually
 from tests.support.js import Warnings, fill, make_consumer, make_stream, served
@@ -177,6 +183,48 @@ async def test_reply_subjects_of_both_forms() -> None:
         assert batch.column("stream").to_pylist() == ["S"] * len(order)
     times = record_batch(frames).column("timestamp").cast(pa.int64()).to_pylist()
     assert times == [1700000000123456, 1700000000123457, 1700000000123458]
+
+
+def parsed(frames: list[Frame]) -> list[Sequence[Frame]]:
+    """The messages as a parser gives them out that has seen the like before."""
+    lines = [b"MSG %b 1 %b %d\r\n%b\r\n" % (s, r or b"", len(d), d) for s, r, _, d in frames]
+    parser = Parser()
+    parser.feed(b"".join(lines))
+    events = parser.feed(b"".join(lines))
+    return [event.frames for event in events if isinstance(event, MessageBatch)]
+
+
+@pytest.mark.parametrize("form", ["$JS.ACK.S.c.1", "$JS.ACK.hub.HASH.S.c.1"])
+async def test_runs_give_what_rows_give(form: str) -> None:
+    replies = [b"%b.%d.%d.1700000000123456%d.7" % (form.encode(), n, n, n) for n in range(100, 900)]
+    frames = [frame(reply, b"s.\xff") for reply in replies]
+    (run,) = parsed(frames)
+    assert isinstance(run, Run)
+    assert record_batch(run) == record_batch(frames)
+    assert record_batch(run[300:]) == record_batch(frames[300:])
+
+
+async def test_replies_as_long_as_each_other_and_divided_otherwise() -> None:
+    """Numbers that grow make up for a count that falls."""
+    replies = [b"$JS.ACK.S.c.1.%d.7.1700000000123456789.10" % n for n in range(700, 1000)]
+    replies += [b"$JS.ACK.S.c.1.%d.7.1700000000123456789.9" % n for n in range(1000, 1300)]
+    frames = [frame(reply) for reply in replies]
+    (run,) = parsed(frames)
+    assert isinstance(run, Run)
+    batch = record_batch(run)
+    assert batch.column("sequence").to_pylist() == list(range(700, 1300))
+
+
+async def test_messages_of_no_consumer() -> None:
+    good = frame(b"$JS.ACK.S.c.1.100.7.1700000000123456789.5")
+    for bad in (
+        b"$JS.ACK.S.c.1.xyz.7.1700000000123456789.5",
+        b"_INBOX.of.somebody.else.who.is.here.12345",
+    ):
+        frames = [*[good] * 300, frame(bad)]
+        for batch in (frames, *parsed(frames)):
+            with pytest.raises(NotJetStreamMessageError):
+                record_batch(batch)
 
 
 async def test_text_that_is_not_utf_8() -> None:

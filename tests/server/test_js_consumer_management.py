@@ -37,16 +37,6 @@ FUTURE = datetime.now(UTC).replace(microsecond=0) + timedelta(days=100)
 
 
 @pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
-
-
-@pytest_asyncio.fixture
 async def stream(js: JetStream) -> Stream:
     name = new_name()
     return await js.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
@@ -299,7 +289,7 @@ async def test_bad_names_are_refused_and_nothing_is_sent(nc: Client, js: JetStre
     with pytest.raises(InvalidOptionError, match="name is not set"):
         await js.update_consumer("S")
     with pytest.raises(InvalidOptionError, match="give a ConsumerConfig"):
-        await js.create_consumer("S", "C")  # type: ignore[arg-type]
+        await js.create_consumer("S", "C")  # type: ignore[call-overload]
     assert nc.statistics.messages_out == sent
 
 

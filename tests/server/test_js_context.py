@@ -6,7 +6,12 @@ import pytest
 
 import jetspark
 from jetspark import PullConsumer, PushConsumer
-from jetspark.errors import InvalidOptionError, StreamNotFoundError
+from jetspark.errors import (
+    InvalidOptionError,
+    NotPullConsumerError,
+    NotPushConsumerError,
+    StreamNotFoundError,
+)
 from jetspark.server import NatsServer
 from tests.support.clients import Connect, unique
 from tests.support.conformance import conformance
@@ -60,4 +65,21 @@ async def test_kinds_of_consumers(nc: jetspark.Client) -> None:
     assert type(pull) is PullConsumer
     assert type(push) is PushConsumer
     assert type(await stream.get_consumer("pull")) is PullConsumer
-    assert type(await js.get_consumer(stream.name, "push")) is PushConsumer
+    assert type(await js.get_consumer(stream.name, "push", push=True)) is PushConsumer
+    by_object = await stream.create_consumer(push.config)
+    assert type(by_object) is PushConsumer
+
+
+async def test_a_consumer_of_the_other_kind_is_refused(nc: jetspark.Client) -> None:
+    js = nc.jetstream()
+    stream = await js.create_stream(name=unique("S").replace(".", "-"))
+    await stream.create_consumer(durable_name="pull")
+    await stream.create_consumer(durable_name="push", deliver_subject="d")
+    with pytest.raises(NotPullConsumerError, match=r"'push' of stream .* push=True"):
+        await stream.get_consumer("push")
+    with pytest.raises(NotPushConsumerError, match="'pull' of stream"):
+        await js.get_consumer(stream.name, "pull", push=True)
+    with pytest.raises(NotPullConsumerError):
+        await stream.get_or_create_consumer(durable_name="push")
+    with pytest.raises(NotPushConsumerError):
+        await js.get_or_create_consumer(stream.name, durable_name="pull", deliver_subject="d")

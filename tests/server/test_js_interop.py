@@ -43,9 +43,7 @@ async def rust(nats_server: NatsServer) -> AsyncIterator[Any]:
 
 
 async def pulled(js: JetStream, stream: str, name: str) -> PullConsumer:
-    consumer = await js.get_consumer(stream, name)
-    assert isinstance(consumer, PullConsumer)
-    return consumer
+    return await js.get_consumer(stream, name)
 
 
 async def test_ours_reads_what_nats_py_made(ours: JetStream, nats_py: Any) -> None:

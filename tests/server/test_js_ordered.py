@@ -10,7 +10,6 @@ import pytest
 from jetspark import (
     DeliverPolicy,
 )
-from jetspark.connection.backoff import Backoff
 from jetspark.errors import (
     ConsumerDeletedError,
     ConsumerNotFoundError,
@@ -20,7 +19,6 @@ from jetspark.errors import (
     StreamNotFoundError,
     TimeoutError,
 )
-from jetspark.jetstream.consumer import ordered_route
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsServer
 from tests.support.clients import Connect, eventually
@@ -30,17 +28,7 @@ from tests.support.js import eventually_equal, fill, sequences
 from tests.support.ordered import Flavour, consumers, new_stream, number_of_consumers, take
 from tests.support.streams import if_supported
 
-
-@pytest.fixture(params=["pull", "push"])
-def flavour(request: pytest.FixtureRequest) -> Flavour:
-    return Flavour(request.param == "push")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have failed attempts repeated at once, or nearly so."""
-    monkeypatch.setattr(ordered_route, "RESET_BACKOFF", Backoff(initial=0.01, maximum=0.05))
-
+pytestmark = pytest.mark.usefixtures("impatient")
 
 # -- reading ------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from jetspark import (
     Client,
     ConsumerInfo,
 )
-from jetspark.connection.backoff import Backoff
 from jetspark.errors import (
     ConsumerInUseError,
     JetSparkError,
@@ -20,7 +19,6 @@ from jetspark.errors import (
     StreamNotFoundError,
     SubscriptionClosedError,
 )
-from jetspark.jetstream.consumer import ordered_route
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsServer
 from tests.support.clients import Connect, eventually
@@ -28,17 +26,7 @@ from tests.support.conformance import conformance
 from tests.support.js import fill, sequences
 from tests.support.ordered import Flavour, consumers, new_stream, take
 
-
-@pytest.fixture(params=["pull", "push"])
-def flavour(request: pytest.FixtureRequest) -> Flavour:
-    return Flavour(request.param == "push")
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have failed attempts repeated at once, or nearly so."""
-    monkeypatch.setattr(ordered_route, "RESET_BACKOFF", Backoff(initial=0.01, maximum=0.05))
-
+pytestmark = pytest.mark.usefixtures("impatient")
 
 # -- when it cannot be created again --------------------------------------------------------------
 

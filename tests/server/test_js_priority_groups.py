@@ -47,7 +47,6 @@ async def two_clients(
         return None
     consumer = await make_consumer(nc, stream, **config)
     same = await other.jetstream().get_consumer(stream, consumer.name)
-    assert isinstance(same, PullConsumer)
     return nc, consumer, same
 
 

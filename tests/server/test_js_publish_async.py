@@ -11,6 +11,7 @@ import pytest_asyncio
 from jetspark import Client, EventKind, JetStream, Message, PublishAckFuture, Stream
 from jetspark.errors import (
     ConnectionClosedError,
+    ConnectionDrainingError,
     ExpectedStreamMismatchError,
     InvalidArgumentError,
     InvalidOptionError,
@@ -35,11 +36,6 @@ def events() -> Events:
 @pytest_asyncio.fixture
 async def nc(nats_server: NatsServer, connect: Connect, events: Events) -> Client:
     return await connect(nats_server.url, on_event=events)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream()
 
 
 @pytest_asyncio.fixture
@@ -368,23 +364,52 @@ async def test_closing_settles_everything(
     assert reported < closed
 
 
-async def test_a_drain_leaves_the_acknowledgements_alone(
-    nats_server: NatsServer, connect: Connect, stream: Stream, silent: str
+async def test_a_drain_waits_for_the_acknowledgements(
+    nats_server: NatsServer, connect: Connect, stream: Stream
 ) -> None:
     nc = await connect(nats_server.url)
     js = nc.jetstream()
-    silenced = await js.publish_async(silent, b"")
-    acks = []
+    futures = [await js.publish_async(stream.name, b"") for _ in range(500)]
 
     async def forward(message: Message) -> None:
-        acks.append(await js.publish(stream.name, message.data))
+        futures.append(await js.publish_async(stream.name, message.data))
 
     subject = new_name()
     await nc.subscribe(subject, callback=forward)
     for _ in range(10):
         await nc.publish(subject, b"")
     await nc.drain()
-    assert [ack.sequence for ack in acks] == list(range(1, 11))
-    error = silenced.exception()
+    assert sorted(future.result().sequence for future in futures) == list(range(1, 511))
+
+
+async def test_a_drain_takes_no_more_messages_while_it_waits(
+    nats_server: NatsServer, connect: Connect, nc: Client
+) -> None:
+    stream = await nc.subscribe(new_name())  # acknowledges when it is told to
+    await nc.flush()
+    drained = await connect(nats_server.url)
+    js = drained.jetstream()
+    future = await js.publish_async(stream.subject, b"first")
+    draining = asyncio.create_task(drained.drain())
+    message = await stream.next(timeout=10)
+    await eventually(lambda: drained._drained)
+    for publish in (js.publish, js.publish_async):
+        with pytest.raises(ConnectionDrainingError):
+            await publish(stream.subject, b"second")
+    assert not draining.done()
+    assert message.reply is not None
+    await nc.publish(message.reply, b'{"stream": "S", "seq": 7}')
+    await draining
+    assert future.result().sequence == 7
+
+
+async def test_a_drain_does_not_wait_for_ever(
+    nats_server: NatsServer, connect: Connect, silent: str
+) -> None:
+    nc = await connect(nats_server.url)
+    future = await nc.jetstream().publish_async(silent, b"")
+    with pytest.raises(TimeoutError, match="not drained"):
+        await nc.drain(timeout=0.1)
+    error = future.exception()
     assert isinstance(error, ConnectionClosedError)
     assert error.may_have_taken_effect

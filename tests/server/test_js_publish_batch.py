@@ -38,16 +38,6 @@ SINCE = (2, 12)
 
 
 @pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream()
-
-
-@pytest_asyncio.fixture
 async def stream(nats_server: NatsServer, js: JetStream) -> Stream:
     if version_of(nats_server) < SINCE:
         pytest.skip("atomic batches came with 2.12; what older servers do has its own test")

@@ -43,11 +43,6 @@ async def nc(nats_server: NatsServer, connect: Connect, events: Events) -> Clien
     return await connect(nats_server.url, on_event=events)
 
 
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream()
-
-
 @pytest_asyncio.fixture
 async def stream(nats_server: NatsServer, js: JetStream) -> Stream:
     if version_of(nats_server) < SINCE:

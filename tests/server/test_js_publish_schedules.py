@@ -18,21 +18,10 @@ from jetspark.errors import (
     ScheduleError,
 )
 from jetspark.server import NatsServer
-from tests.support.clients import Connect
 from tests.support.leaks import GUARD
 from tests.support.streams import new_name, version_of
 
 ALL_PATTERNS = (2, 14)
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream()
 
 
 @pytest_asyncio.fixture

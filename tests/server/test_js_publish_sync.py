@@ -41,16 +41,6 @@ from tests.support.streams import if_supported, new_name, version_of
 
 
 @pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream()
-
-
-@pytest_asyncio.fixture
 async def stream(js: JetStream) -> Stream:
     """A stream for any subject that begins with its name."""
     name = new_name()

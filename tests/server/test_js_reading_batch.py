@@ -13,20 +13,9 @@ from jetspark import Client, JetStream, StoredMessage, Stream
 from jetspark.errors import InvalidOptionError, NotSupportedError, TooManyResultsError
 from jetspark.jetstream.reading import StreamReader
 from jetspark.server import NatsServer
-from tests.support.clients import Connect
 from tests.support.streams import if_supported, new_name, store, version_of
 
 MULTI = (2, 11)  # the first server with batches and the last messages of many subjects
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 @pytest_asyncio.fixture

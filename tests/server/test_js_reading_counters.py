@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import pytest_asyncio
 
 from jetspark import Client, CounterValue, JetStream, Stream, StreamSource, SubjectTransform
 from jetspark.errors import InvalidOptionError, InvalidResponseError, MessageNotFoundError
 from jetspark.server import NatsServer
-from tests.support.clients import Connect, eventually
+from tests.support.clients import eventually
 from tests.support.streams import if_supported, new_name, store
 
 HUGE = 10**30  # counters have no largest value
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 async def counters(

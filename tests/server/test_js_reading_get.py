@@ -17,21 +17,11 @@ from jetspark.errors import (
     StreamNotFoundError,
 )
 from jetspark.server import NatsServer
-from tests.support.clients import Connect, eventually
+from tests.support.clients import eventually
 from tests.support.conformance import conformance
 from tests.support.streams import has_messages, if_supported, new_name, store
 
 HOUR = timedelta(hours=1)
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 @pytest_asyncio.fixture

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from jetspark import (
     Client,
@@ -38,16 +37,6 @@ from jetspark.server.ports import ReservedPort
 from tests.support.clients import Connect, eventually
 from tests.support.servers import StartServer
 from tests.support.streams import has_messages, if_supported, new_name, store, version_of
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 async def err_code(

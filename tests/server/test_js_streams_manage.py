@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from jetspark import (
     Client,
@@ -31,20 +30,8 @@ from jetspark.errors import (
     StreamSealedError,
     SubjectOverlapError,
 )
-from jetspark.server import NatsServer
-from tests.support.clients import Connect
 from tests.support.conformance import conformance
 from tests.support.streams import new_name, store
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 async def new_stream(js: JetStream, *tokens: str, **fields: Any) -> Stream:

@@ -18,16 +18,6 @@ from tests.support.js import eventually_equal, fill, make_stream, sequences
 
 
 @pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
-
-
-@pytest_asyncio.fixture
 async def stream(nc: Client, js: JetStream) -> Stream:
     return await js.get_stream(await make_stream(nc, 5))
 

@@ -28,16 +28,6 @@ from tests.support.servers import StartServer
 
 
 @pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
-
-
-@pytest_asyncio.fixture
 async def stream(nc: Client, js: JetStream) -> Stream:
     return await js.get_stream(await make_stream(nc))
 

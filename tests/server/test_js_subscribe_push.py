@@ -40,16 +40,6 @@ from tests.support.js import eventually_equal, fill, make_stream, sequences
 
 
 @pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
-
-
-@pytest_asyncio.fixture
 async def stream(nc: Client, js: JetStream) -> Stream:
     return await js.get_stream(await make_stream(nc, 8))
 
@@ -190,7 +180,8 @@ async def test_how_the_stream_is_found(
 
 async def existing(js: JetStream, stream: Stream, **config: Any) -> PullConsumer | PushConsumer:
     config = {"durable_name": "c", "deliver_subject": js.client.new_inbox(), **config}
-    return await js.create_consumer(stream.name, **config)
+    consumer: PullConsumer | PushConsumer = await js.create_consumer(stream.name, **config)
+    return consumer
 
 
 BY_NAME: tuple[dict[str, Any], ...] = ({"consumer": "c"}, {"durable": "c"})

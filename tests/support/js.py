@@ -72,8 +72,7 @@ async def make_consumer(client: Client | JetStream, stream: str, **config: Any) 
     js = client.jetstream() if isinstance(client, Client) else client
     if not config.keys() & {"durable_name", "name"}:
         config["durable_name"] = "c"
-    consumer = await js.create_consumer(stream, **config)
-    assert isinstance(consumer, PullConsumer)
+    consumer: PullConsumer = await js.create_consumer(stream, **config)
     return consumer
 
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from jetspark import Client, OrderedConsumer, OrderedPushConsumer, Stream
+import pytest
+
+from jetspark import Backoff, Client, OrderedConsumer, OrderedPushConsumer, Stream
+from jetspark.jetstream.consumer import ordered_route
 from jetspark.jetstream.consumer.messages import MessageStream
 from jetspark.jetstream.consumer.push_feed import PushSubscription
 from tests.support.js import Warnings, make_stream, sequences
 
-__all__ = ["Flavour", "consumers", "new_stream", "number_of_consumers", "take"]
+__all__ = [
+    "Flavour",
+    "consumers",
+    "flavour",
+    "impatient",
+    "new_stream",
+    "number_of_consumers",
+    "take",
+]
 
 Messages: TypeAlias = MessageStream | PushSubscription
 
@@ -33,6 +44,18 @@ class Flavour:
         if isinstance(consumer, OrderedConsumer):
             options = {"expires": 1, "heartbeat": 0.1, **options}
         return consumer.messages(on_warning=self.warnings, **options)
+
+
+@pytest.fixture(params=["pull", "push"])
+def flavour(request: pytest.FixtureRequest) -> Flavour:
+    """Both kinds, one after the other."""
+    return Flavour(request.param == "push")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have failed attempts repeated at once, or nearly so."""
+    monkeypatch.setattr(ordered_route, "RESET_BACKOFF", Backoff(initial=0.01, maximum=0.05))
 
 
 async def new_stream(nc: Client, count: int = 0, **config: Any) -> Stream:

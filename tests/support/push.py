@@ -14,8 +14,7 @@ __all__ = ["bound", "delivered", "push_consumer", "take"]
 async def push_consumer(nc: Client, stream: str, **config: Any) -> PushConsumer:
     """A push consumer that stays for a while when nobody listens."""
     config = {"deliver_subject": nc.new_inbox(), "inactive_threshold": 60, **config}
-    consumer = await nc.jetstream().create_consumer(stream, **config)
-    assert isinstance(consumer, PushConsumer)
+    consumer: PushConsumer = await nc.jetstream().create_consumer(stream, **config)
     return consumer
 
 

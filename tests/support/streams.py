@@ -63,4 +63,5 @@ async def step_down(js: JetStream, stream: str, consumer: str | None = None) -> 
         subject = subjects.stream_leader_stepdown(stream)
     else:
         subject = subjects.consumer_leader_stepdown(stream, consumer)
-    await js.api.succeed(subject, context=f"step down of {stream!r}")
+    # Repeated if the cluster has no leader itself at the moment.
+    await js.api.request(subject, context=f"step down of {stream!r}", idempotent=True)

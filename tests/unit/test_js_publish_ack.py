@@ -48,6 +48,12 @@ def test_an_error_is_raised_although_there_is_a_stream() -> None:
     assert caught.value.last_sequence == 5
 
 
+def test_a_duplicate_of_what_is_not_stored_yet() -> None:
+    """As 2.10 says it; later servers send the error."""
+    with pytest.raises(errors.DuplicateInProcessError, match="publish to 'a'"):
+        decode_publish_ack(b'{"stream":"S","seq":0,"duplicate":true}', "a")
+
+
 def test_an_error_without_a_stream() -> None:
     payload = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}'
     with pytest.raises(errors.TooManyRequestsError) as caught:

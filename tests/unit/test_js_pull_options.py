@@ -90,23 +90,25 @@ def test_fetch_options_refused(changes: dict[str, Any], named: str) -> None:
         pull(**changes)
 
 
-@conformance("ADR-37", "Consume: options", "defaults: 500 messages, 30 s, half of it as heartbeat")
+@conformance("ADR-37", "Consume: options", "defaults: 500 messages, 30 s, a heartbeat of 5 s")
 def test_endless_defaults() -> None:
     options = endless()
     assert options.max_messages == 500
     assert options.threshold_messages == 250
-    assert options.heartbeat == timedelta(seconds=15)
+    assert options.heartbeat == timedelta(seconds=5)
     assert json.loads(options.body(500, 0, None)) == {
         "batch": 500,
         "expires": 30_000_000_000,
-        "idle_heartbeat": 15_000_000_000,
+        "idle_heartbeat": 5_000_000_000,
     }
 
 
-@conformance("ADR-37", "Consume: options", "the heartbeat is clamped to 500 ms and 30 s")
+@conformance("ADR-37", "Consume: options", "the heartbeat is half of expires, within limits")
 def test_heartbeat_clamped() -> None:
     assert endless(expires=1).heartbeat == timedelta(milliseconds=500)
-    assert endless(expires=600).heartbeat == timedelta(seconds=30)
+    assert endless(expires=8).heartbeat == timedelta(seconds=4)
+    assert endless(expires=600).heartbeat == timedelta(seconds=5)
+    assert endless(expires=60, heartbeat=30).heartbeat == timedelta(seconds=30)
 
 
 @conformance("ADR-37", "Consume: options", "thresholds default to half, rounded up")

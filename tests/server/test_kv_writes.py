@@ -1,0 +1,297 @@
+"""Writing keys: put, create, update, delete, purge, and cleaning up after them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jetspark import Client, JetStream, KeyValueOperation
+from jetspark.errors import (
+    InvalidArgumentError,
+    InvalidOptionError,
+    KeyDeletedError,
+    KeyExistsError,
+    KeyNotFoundError,
+    MaxPayloadError,
+    MessageTooLargeError,
+    NoStreamResponseError,
+    RevisionMismatchError,
+    StoreFailedError,
+    WrongLastSequenceError,
+)
+from jetspark.server import NatsCluster
+from tests.support.buckets import js, nc, stream_of
+from tests.support.clients import Connect
+from tests.support.conformance import conformance
+from tests.support.kv import listed, new_bucket
+from tests.support.streams import store
+
+__all__ = ["js", "nc"]
+
+SECTION = "5. Writes"
+CONFIG = "2. Bucket -> stream config"
+PUT, DELETE, PURGE = KeyValueOperation
+
+
+@conformance("KV", SECTION, "put: no headers, and the revision is the sequence")
+async def test_put(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    assert [await bucket.put(key, b"x") for key in "aab"] == [1, 2, 3]
+    message = await (await stream_of(js, bucket)).get_message(3)
+    assert (message.subject, message.raw_headers) == (f"$KV.{bucket.name}.b", None)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 1_000_000])
+async def test_values_of_all_sizes(nc: Client, size: int) -> None:
+    bucket = await new_bucket(nc)
+    for kind in (bytes, bytearray, memoryview):
+        await bucket.put("a", kind(bytes(range(256)) * 4000)[:size])  # type: ignore[arg-type]
+        assert (await bucket.get("a")).value == (bytes(range(256)) * 4000)[:size]
+
+
+async def test_values_that_are_no_bytes(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    value: Any
+    for value in ("text", None, 1):
+        with pytest.raises(InvalidArgumentError, match="must be bytes"):
+            await bucket.put("a", value)
+    with pytest.raises(MaxPayloadError):
+        await bucket.put("a", bytes(nc.max_payload + 1))
+    assert (await bucket.status()).values == 0
+
+
+@conformance("KV", SECTION, "update: only the expected revision is replaced")
+async def test_update(nc: Client) -> None:
+    bucket = await new_bucket(nc, history=5)
+    first = await bucket.put("a", b"1")
+    second = await bucket.update("a", b"2", first)
+    assert second > first
+    with pytest.raises(RevisionMismatchError, match=f"key 'a' is {second}, not {first}") as caught:
+        await bucket.update("a", b"3", first)
+    assert isinstance(caught.value, WrongLastSequenceError)
+    assert (caught.value.err_code, caught.value.last_sequence) == (10071, second)
+    assert (await bucket.get("a")).value == b"2"
+    with pytest.raises(RevisionMismatchError, match="key 'b' is none, not 7"):
+        await bucket.update("b", b"", 7)
+    assert await bucket.update("b", b"", 0) == 3
+    with pytest.raises(InvalidOptionError, match="revision"):
+        await bucket.update("a", b"", -1)
+
+
+@conformance("KV", SECTION, "a wrong sequence: 10071 with the one that is right, 0 for none")
+async def test_wrong_last_sequence(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    subject = f"$KV.{bucket.name}.a"
+    for last in (0, 1):
+        with pytest.raises(WrongLastSequenceError) as caught:
+            await js.publish(subject, b"", expected_last_subject_sequence=99)
+        assert caught.value.err_code == 10071
+        assert caught.value.description.endswith(f": {last}")
+        await bucket.put("a", b"")
+
+
+@conformance("KV", SECTION, "a settled conflict on replicas is 10071, too; 10164 while in flight")
+async def test_conflicts_on_replicas(nats_cluster: NatsCluster, connect: Connect) -> None:
+    nc = await connect(nats_cluster.urls)
+    bucket = await new_bucket(nc, replicas=3)
+    await bucket.put("a", b"1")
+    with pytest.raises(RevisionMismatchError) as caught:
+        await bucket.update("a", b"2", 99)
+    assert caught.value.err_code == 10071
+    with pytest.raises(KeyExistsError):
+        await bucket.create("a", b"2")
+    codes: set[int] = set()
+    for _ in range(20):
+        revision = (await bucket.get("a")).revision
+        results = await asyncio.gather(
+            *(bucket.update("a", b"%d" % n, revision) for n in range(20)), return_exceptions=True
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        assert all(isinstance(error, RevisionMismatchError) for error in errors), errors
+        codes |= {error.err_code for error in errors if isinstance(error, RevisionMismatchError)}
+        assert len(errors) >= 19
+    assert codes <= {10071, 10164}
+    await bucket._context.delete_key_value(bucket.name)
+
+
+@conformance("KV", SECTION, "create: only what does not exist")
+async def test_create(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    assert await bucket.create("a", b"1") == 1
+    with pytest.raises(KeyExistsError, match=f"bucket {bucket.name!r}: key 'a' exists") as caught:
+        await bucket.create("a", b"2")
+    assert isinstance(caught.value, WrongLastSequenceError)
+    assert caught.value.err_code == 10071
+    assert (await bucket.get("a")).value == b"1"
+
+
+@conformance("KV", SECTION, "create after a delete or a purge expects the marker")
+@pytest.mark.parametrize("history", [1, 5])
+async def test_create_after_it_is_gone(nc: Client, history: int) -> None:
+    bucket = await new_bucket(nc, history=history)
+    for number, gone in enumerate((bucket.delete, bucket.purge, bucket.delete)):
+        revision = await bucket.create("a", b"%d" % number)
+        assert (await bucket.get("a")).revision == revision
+        await gone("a")
+    await bucket.create("a", b"last")
+    assert (await bucket.history("a"))[-1].value == b"last"
+
+
+async def test_one_of_many_creates(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    await bucket.delete("a")
+    calls = [bucket.create("a", b"%d" % number) for number in range(50)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    made = [result for result in results if isinstance(result, int)]
+    assert made == [3]
+    assert sum(isinstance(result, KeyExistsError) for result in results) == 49
+
+
+@conformance("KV", SECTION, "delete: a marker, and the history stays")
+async def test_delete(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc, history=5)
+    await bucket.put("a", b"1")
+    await bucket.delete("a")
+    with pytest.raises(KeyDeletedError):
+        await bucket.get("a")
+    assert [entry.operation for entry in await bucket.history("a")] == [PUT, DELETE]
+    message = await (await stream_of(js, bucket)).get_message(2)
+    assert message.headers == {"KV-Operation": "DEL"}
+    assert message.data == b""
+    await bucket.delete("never-there")
+    assert [entry.operation for entry in await bucket.history("never-there")] == [DELETE]
+
+
+@conformance("KV", SECTION, "purge: a marker that replaces all earlier revisions")
+async def test_purge(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc, history=5)
+    for _ in range(3):
+        await bucket.put("a", b"1")
+    await bucket.purge("a")
+    assert [entry.operation for entry in await bucket.history("a")] == [PURGE]
+    message = await (await stream_of(js, bucket)).get_message(4)
+    assert message.headers == {"KV-Operation": "PURGE", "Nats-Rollup": "sub"}
+    assert (await bucket.status()).values == 1
+
+
+async def test_delete_and_purge_of_a_revision(nc: Client) -> None:
+    bucket = await new_bucket(nc, history=5)
+    for gone in (bucket.delete, bucket.purge):
+        revision = await bucket.put("a", b"1")
+        with pytest.raises(RevisionMismatchError, match=f"is {revision}, not {revision + 1}"):
+            await gone("a", revision=revision + 1)
+        assert (await bucket.get("a")).revision == revision
+        await gone("a", revision=revision)
+        with pytest.raises(KeyDeletedError):
+            await bucket.get("a")
+
+
+@conformance("KV", SECTION, "a TTL is for create and purge only")
+async def test_no_ttl_elsewhere(nc: Client) -> None:
+    bucket: Any = await new_bucket(nc)
+    for call in (bucket.put, bucket.update, bucket.delete):
+        with pytest.raises(TypeError, match="ttl"):
+            await call("a", ttl=5)
+
+
+@conformance("KV", SECTION, "purge_deletes removes old markers, and the data of young ones")
+async def test_purge_deletes(nc: Client) -> None:
+    bucket = await new_bucket(nc, history=5)
+    for key in ("a", "b", "c"):
+        await bucket.put(key, b"1")
+        await bucket.put(key, b"2")
+    await bucket.delete("a")
+    await bucket.purge("b")
+    assert await bucket.purge_deletes() == 2
+    assert [entry.operation for entry in await bucket.history("a")] == [DELETE]
+    assert [entry.operation for entry in await bucket.history("b")] == [PURGE]
+    assert await bucket.purge_deletes(older_than=timedelta(hours=1)) == 0
+    assert await bucket.purge_deletes(older_than=0) == 2
+    for key in ("a", "b"):
+        with pytest.raises(KeyNotFoundError):
+            await bucket.history(key)
+    assert [entry.value for entry in await bucket.history("c")] == [b"1", b"2"]
+    assert await bucket.purge_deletes(older_than=-1) == 0
+    with pytest.raises(InvalidOptionError, match="older_than"):
+        await bucket.purge_deletes(older_than="1h")  # type: ignore[arg-type]
+
+
+@conformance("KV", SECTION, "a purge by the API is allowed, although deletes are denied")
+@conformance("KV", SECTION, "after purge_deletes a create expects nothing")
+async def test_after_purge_deletes(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"1")
+    await bucket.delete("a")
+    stream = await stream_of(js, bucket)
+    assert stream.config.deny_delete
+    assert await bucket.purge_deletes(-1) == 1
+    assert await store(
+        nc, f"$KV.{bucket.name}.a", b"2", {"Nats-Expected-Last-Subject-Sequence": "0"}
+    )
+    await bucket.purge("a")
+    await bucket.purge_deletes(-1)
+    await bucket.create("a", b"3")
+    assert await listed(bucket.keys()) == ["a"]
+
+
+async def test_purge_deletes_spares_what_is_set_meanwhile(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    keys = [f"k.{number}" for number in range(100)]
+    for key in keys:
+        await bucket.delete(key)
+    purging = asyncio.create_task(bucket.purge_deletes(0))
+    for key in reversed(keys):
+        await bucket.put(key, b"new")
+        await asyncio.sleep(0)
+    await purging
+    assert sorted(await bucket.get_many(">")) == sorted(keys)
+
+
+@conformance("KV", SECTION, "a full bucket: 10077 with code 503, and no outage")
+async def test_a_full_bucket(nc: Client) -> None:
+    bucket = await new_bucket(nc, max_bytes=1000)
+    with pytest.raises(StoreFailedError) as caught:
+        for number in range(20):
+            await bucket.put(f"k.{number}", bytes(100))
+    assert (caught.value.err_code, caught.value.code) == (10077, 503)
+    assert "maximum bytes" in caught.value.description
+    assert not caught.value.retryable
+    assert (await bucket.get("k.0")).value == bytes(100)
+
+
+@conformance("KV", CONFIG, "max_value_size counts headers and payload: 10054")
+async def test_values_that_are_too_large(nc: Client) -> None:
+    bucket = await new_bucket(nc, max_value_size=100)
+    await bucket.put("a", bytes(100))
+    with pytest.raises(MessageTooLargeError) as caught:
+        await bucket.put("a", bytes(101))
+    assert caught.value.err_code == 10054
+    with pytest.raises(MessageTooLargeError):
+        await bucket.update("a", bytes(60), 1)  # the headers need the rest
+    await bucket.update("a", bytes(40), 1)
+
+
+@conformance("KV", SECTION, "a bucket that is gone: no stream answers")
+async def test_a_bucket_that_is_gone(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    await js.delete_key_value(bucket.name)
+    for call in (bucket.put("a", b""), bucket.create("a", b""), bucket.delete("a")):
+        with pytest.raises(NoStreamResponseError, match=f"bucket {bucket.name!r}: key 'a'"):
+            await call
+
+
+async def test_a_put_that_is_cancelled(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    task = asyncio.create_task(bucket.put("a", b""))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not bucket._acks.pending
+    await bucket.put("a", b"")

@@ -1,0 +1,209 @@
+"""The blocking API and the process: Ctrl-C, the end of the interpreter, forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jetspark.server import NatsServer
+
+START = """
+import os, signal, sys, threading, time
+import jetspark.sync
+from jetspark.errors import *
+
+nc = jetspark.sync.connect(sys.argv[1])
+js = nc.jetstream()
+"""
+
+
+@contextmanager
+def program(server: NatsServer, code: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that uses the blocking API."""
+    text = START + textwrap.dedent(code)
+    command = [sys.executable, "-W", "error", "-c", text, server.url]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def outcome(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def say_when_waiting(call: str) -> str:
+    """A thread that reports when the main thread waits in a call; then the signal comes."""
+    return f"""
+    def report():
+        while nc._async.thread._users < 2:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        print("waiting", flush=True)
+
+    threading.Thread(target=report).start()
+    try:
+        {call}
+    except KeyboardInterrupt:
+        nc.flush()
+        print("interrupted, and", "usable" if nc.connected else "broken")
+        nc.close()
+        print([thread.name for thread in threading.enumerate()])
+    """
+
+
+CALLS = {
+    "request": "nc.subscribe('silent'); nc.request('silent', timeout=60)",
+    "next": "nc.subscribe('nothing').next()",
+    "iteration": "list(nc.subscribe('nothing'))",
+    "events": "list(nc.events())",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_ends_the_call_and_the_connection_stays_usable(
+    nats_server: NatsServer, call: str
+) -> None:
+    with program(nats_server, say_when_waiting(CALLS[call])) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        code, out, err = outcome(process)
+    assert (code, err) == (0, "")
+    assert out == "interrupted, and usable\n['MainThread']\n"
+
+
+def test_ctrl_c_in_a_fetch_gives_its_messages_back(nats_server: NatsServer) -> None:
+    code = """
+    name = f"CTRL_C_{os.getpid()}"
+    stream = js.create_stream(name=name, subjects=[name], storage="memory")
+    js.publish(name, b"1")
+    consumer = stream.create_consumer(durable_name="c", ack_wait=60)
+    """ + say_when_waiting("consumer.fetch(10, timeout=60)").replace(
+        "nc.close()", "print(consumer.next(5).data)\n        nc.close()"
+    )
+    with program(nats_server, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        code_, out, err = outcome(process)
+    assert (code_, err) == (0, "")
+    assert out == "interrupted, and usable\nb'1'\n['MainThread']\n"
+
+
+def test_an_unhandled_interrupt_ends_the_program(nats_server: NatsServer) -> None:
+    code = """
+    print("ready", flush=True)
+    for message in nc.subscribe("nothing"):
+        pass
+    """
+    with program(nats_server, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        code_, _, err = outcome(process)
+    assert code_ in (-signal.SIGINT, 130)
+    assert err.strip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "",
+        "messages = nc.subscribe('nothing'); print(messages.pending_messages)",
+        "nc.subscribe('x', callback=lambda m: time.sleep(3600)); nc.publish('x'); nc.flush()",
+        "threading.Thread(target=lambda: list(nc.subscribe('x')), daemon=True).start()",
+        "raise SystemExit(0)",
+    ],
+)
+def test_the_end_without_a_close_does_not_hang(nats_server: NatsServer, rest: str) -> None:
+    with program(nats_server, rest) as process:
+        code, _, err = outcome(process)
+    assert (code, err) == (0, "")
+
+
+def test_what_was_published_before_the_end_is_sent(nats_server: NatsServer) -> None:
+    code = """
+    name = f"AT_EXIT_{os.getpid()}"
+    js.create_stream(name=name, subjects=[name], storage="memory")
+    nc.publish(name, b"x")
+    nc.flush()
+    for _ in range(500):
+        nc.publish(name, b"x")
+    print(name)
+    """
+    with program(nats_server, code) as process:
+        code_, out, err = outcome(process)
+    assert (code_, err) == (0, "")
+    count = f"""
+    print(js.get_stream({out.strip()!r}).info().state.messages)
+    """
+    with program(nats_server, count) as process:
+        assert outcome(process)[1] == "501\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_connection_from_before_a_fork_is_refused_in_the_child(nats_server: NatsServer) -> None:
+    code = """
+    subscription = nc.subscribe("x")
+    nc.publish("x", b"known")
+    assert subscription.next(5).data == b"known"
+    child = os.fork()
+    if not child:
+        for call in (nc.flush, lambda: nc.publish("x", b"known"), subscription.next,
+                     lambda: next(subscription)):
+            try:
+                call()
+            except ConnectionClosedError as error:
+                assert "connect again in the child" in str(error)
+            else:
+                os._exit(1)
+        with jetspark.sync.connect(sys.argv[1]) as other:  # a new one works
+            other.publish("x", b"from the child")
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    print(status, subscription.next(5).data)
+    nc.close()
+    """
+    with program(nats_server, code) as process:
+        code_, out, err = outcome(process)
+    assert (code_, err) == (0, "")
+    assert out == "0 b'from the child'\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_that_ends_does_not_disturb_an_idle_parent(nats_server: NatsServer) -> None:
+    code = """
+    nc.close()
+    child = os.fork()
+    if not child:
+        sys.exit(0)
+    _, status = os.waitpid(child, 0)
+    with jetspark.sync.connect(sys.argv[1]) as again:
+        again.flush()
+    print(status)
+    """
+    with program(nats_server, code) as process:
+        assert outcome(process) == (0, "0\n", "")
+
+
+def test_the_program_in_the_documentation_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sync.md").read_text("utf-8")
+    text = page.partition("```python\n")[2].partition("```")[0]
+    command = [sys.executable, "-W", "error", "-c", text]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "1 orders.0\n2 orders.1\n3 orders.2\n"

@@ -1,0 +1,68 @@
+"""For tests of the blocking API: connections that are closed, and no thread that is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pytest
+
+import jetspark.sync
+from jetspark.server import NatsServer
+from jetspark.sync._thread import loop_thread
+
+__all__ = ["in_thread", "nc", "no_threads_left", "until"]
+
+T = TypeVar("T")
+
+loop_thread()  # the sockets of the loop stay: they are no leak of the first test
+
+GUARD = 20.0
+"""Seconds after which a wait is given up: only a test that fails ever waits that long."""
+
+
+@pytest.fixture(autouse=True)
+def no_threads_left() -> Iterator[None]:
+    """Fail a test that leaves a thread behind."""
+    before = set(threading.enumerate())
+    yield
+    left = set(threading.enumerate()) - before
+    assert not left, f"threads outlive the test: {left}"
+
+
+@pytest.fixture
+def nc(nats_server: NatsServer, no_threads_left: None) -> Iterator[jetspark.sync.Client]:
+    """A blocking client on the server that all tests share."""
+    client = jetspark.sync.connect(nats_server.url)
+    yield client
+    client.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds that nothing announces."""
+    end = time.monotonic() + GUARD
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def in_thread(function: Callable[..., T], *args: Any) -> Future[T]:
+    """Call a function in a thread of its own; its result is waited for with `GUARD`."""
+    future: Future[T] = _Guarded()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+class _Guarded(Future[T]):
+    def result(self, timeout: float | None = GUARD) -> T:
+        return super().result(timeout)

@@ -1,0 +1,293 @@
+"""The thread of the event loop: calls, interrupts, callbacks and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from jetspark.errors import ConnectionClosedError, InvalidArgumentError, JetSparkError
+from jetspark.sync._base import in_threads, in_worker
+from jetspark.sync._iterators import Items
+from jetspark.sync._thread import LoopThread
+from tests.support.blocking import in_thread, no_threads_left, until
+
+__all__ = ["no_threads_left"]
+
+
+@pytest.fixture
+def thread() -> Any:
+    made = LoopThread()
+    yield made
+    made.loop.close()
+
+
+@pytest.fixture
+def running(thread: LoopThread) -> Any:
+    """The thread as it is while a connection is open."""
+    thread.enter()
+    yield thread
+    thread.leave()
+
+
+async def double(value: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * value
+
+
+def test_a_call_returns_what_the_coroutine_returns(thread: LoopThread) -> None:
+    assert thread.run(double(21)) == 42
+    assert thread.call(lambda: asyncio.get_running_loop()) is thread.loop
+
+
+def test_the_thread_ends_when_nobody_needs_it_and_starts_again(thread: LoopThread) -> None:
+    for _ in range(3):
+        name = thread.call(lambda: threading.current_thread().name)
+        assert name == "jetspark"
+        assert name not in {each.name for each in threading.enumerate()}
+
+
+def test_it_runs_on_while_a_connection_is_open(thread: LoopThread) -> None:
+    connection = object()
+    thread.call(thread.opened, connection, lambda: double(1))
+    first = thread.call(threading.get_ident)
+    assert thread.call(threading.get_ident) == first
+    assert "jetspark" in {each.name for each in threading.enumerate()}
+    thread.call(thread.closed, connection)
+    assert "jetspark" not in {each.name for each in threading.enumerate()}
+
+
+def test_an_error_shows_who_called_and_where_it_happened(thread: LoopThread) -> None:
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise JetSparkError("no")
+
+    with pytest.raises(JetSparkError, match="no") as caught:
+        thread.run(failing())
+    functions = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert functions[0] == test_an_error_shows_who_called_and_where_it_happened.__name__
+    assert functions[-1] == "failing"
+
+
+def test_many_threads_call_at_the_same_time(thread: LoopThread) -> None:
+    def work(number: int) -> list[int]:
+        return [thread.run(double(number)) for _ in range(50)]
+
+    futures = [in_thread(work, number) for number in range(8)]
+    assert [future.result() for future in futures] == [[2 * n] * 50 for n in range(8)]
+
+
+def test_a_call_from_the_loop_itself_is_refused(thread: LoopThread) -> None:
+    async def inside() -> None:
+        thread.run(double(1))
+
+    with pytest.raises(JetSparkError, match="thread of the event loop"):
+        thread.run(inside())
+
+
+def test_a_loop_in_the_thread_of_the_caller_is_no_problem(thread: LoopThread) -> None:
+    async def cell() -> int:  # as in a notebook
+        return thread.run(double(4))
+
+    assert asyncio.run(cell()) == 8
+
+
+def test_after_a_fork_a_call_is_refused(thread: LoopThread) -> None:
+    thread.forked = True
+    with pytest.raises(ConnectionClosedError, match="connect again in the child"):
+        thread.run(double(1))
+
+
+def test_an_interrupt_cancels_the_call_and_waits_for_its_end(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jetspark.sync._callbacks import Call
+
+    cleaned: list[str] = []
+    started = threading.Event()
+
+    async def endless() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("up")
+
+    wait = Call.wait
+
+    def interrupted(call: Call[Any], timeout: float = -1) -> bool:
+        started.wait()
+        monkeypatch.setattr(Call, "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Call, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(endless())
+    assert cleaned == ["up"]
+    assert thread.run(double(2)) == 4
+
+
+# -- callbacks -------------------------------------------------------------------------------------
+
+
+def test_callbacks_run_outside_the_loop_and_may_call_into_it(thread: LoopThread) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def callback(number: int) -> None:
+        seen.append((threading.current_thread().name, thread.run(double(number))))
+
+    async def deliver() -> None:
+        call = in_worker(callback, thread)
+        for number in range(5):
+            await call(number)
+
+    thread.run(deliver())
+    assert seen == [("jetspark callback", 2 * number) for number in range(5)]
+
+
+def test_the_calls_of_a_callback_are_made_in_its_own_task(thread: LoopThread) -> None:
+    async def current() -> object:
+        return asyncio.current_task()
+
+    found: list[object] = []
+
+    async def deliver() -> bool:
+        await in_worker(lambda: found.append(thread.run(current())), thread)()
+        return found == [asyncio.current_task()]
+
+    assert thread.run(deliver())
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(1)])
+def test_what_a_callback_raises_reaches_the_loop(thread: LoopThread, error: BaseException) -> None:
+    def callback() -> None:
+        raise error
+
+    async def deliver() -> None:
+        await in_worker(callback, thread)()
+
+    with pytest.raises((ValueError, RuntimeError), match=r"broken|SystemExit"):
+        thread.run(deliver())
+
+
+def test_a_callback_that_is_given_up_runs_to_its_end(thread: LoopThread) -> None:
+    begun, go_on, results = threading.Event(), threading.Event(), []
+
+    def callback() -> None:
+        begun.set()
+        go_on.wait()
+        results.append(thread.run(double(3)))
+
+    async def deliver() -> None:
+        task = asyncio.create_task(in_worker(callback, thread)())
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    thread.run(deliver())
+    go_on.set()
+    until(lambda: results == [6])
+    until(lambda: "jetspark callback" not in {each.name for each in threading.enumerate()})
+
+
+def test_a_coroutine_function_is_no_callback(thread: LoopThread) -> None:
+    async def callback() -> None: ...
+
+    with pytest.raises(InvalidArgumentError, match="plain function"):
+        in_worker(callback, thread)
+
+
+# -- iterators -------------------------------------------------------------------------------------
+
+
+async def numbers(count: int, log: list[Any] | None = None) -> AsyncIterator[int]:
+    try:
+        for number in range(count):
+            if log is not None:
+                log.append(number)
+            await asyncio.sleep(0)
+            yield number
+    finally:
+        if log is not None:
+            log.append("closed")
+
+
+def test_items_come_in_order_and_end(running: LoopThread) -> None:
+    items: Items[int] = Items(running, numbers(1000))
+    assert list(items) == list(range(1000))
+    assert list(items) == []
+
+
+def test_items_are_taken_ahead_up_to_a_limit(running: LoopThread) -> None:
+    log: list[Any] = []
+    items: Items[int] = Items(running, numbers(100, log), ahead=10)
+    assert next(items) == 0
+    until(lambda: not items._pump._wanted.is_set())  # it has enough
+    taken = len(log)
+    assert taken in (10, 11)  # the first one may have been taken out in time
+    assert [next(items) for _ in range(taken - 1)] == list(range(1, taken))
+    assert len(log) == taken
+    assert next(items) == taken
+    items.close()
+    assert log[-1] == "closed"
+    assert list(items) == []
+
+
+def test_without_a_look_ahead_an_item_is_made_when_it_is_asked_for(running: LoopThread) -> None:
+    log: list[Any] = []
+    made: Items[int] = Items(running, numbers(5, log), ahead=1)
+    with made as items:
+        assert next(items) == 0
+        assert log == [0]
+        assert next(items) == 1
+        assert log == [0, 1]
+
+
+def test_items_that_nobody_wants_any_more_are_given_up(running: LoopThread) -> None:
+    log: list[Any] = []
+    for _ in Items(running, numbers(100, log), ahead=1):
+        break
+    until(lambda: log[-1] == "closed")
+
+
+def test_an_error_comes_after_the_items_before_it(running: LoopThread) -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+        raise JetSparkError("broken")
+
+    items: Items[int] = Items(running, source())
+    assert [next(items), next(items)] == [1, 2]
+    for _ in range(2):
+        with pytest.raises(JetSparkError, match="broken"):
+            next(items)
+
+
+def test_an_iteration_ends_with_the_thread(thread: LoopThread) -> None:
+    items: Items[int] = Items(thread, numbers(100), ahead=1)
+    assert next(items) == 0  # and the thread ends, as there is no connection
+    with pytest.raises(ConnectionClosedError):
+        next(items)
+
+
+def test_iterables_are_iterated_over_in_threads(thread: LoopThread) -> None:
+    names: set[str] = set()
+
+    def blocks() -> Any:
+        for number in range(3):
+            names.add(threading.current_thread().name)
+            yield thread.run(double(number))
+
+    async def collect() -> list[Any]:
+        return [block async for block in in_threads(blocks())]
+
+    assert thread.run(collect()) == [0, 2, 4]
+    assert all(name.startswith("jetspark helper") for name in names)
+    for data in (b"bytes", bytearray(b"x"), [b"list"], 17):
+        assert in_threads(data) is data
