@@ -10,7 +10,7 @@ ARGS ?=
 VERSION ?= 2.12.8
 SERVER_DIR := .servers/$(VERSION)
 
-.PHONY: help demo test check format coverage test-server bench fuzz clean java
+.PHONY: help demo test test-faults check format generate coverage test-server bench fuzz clean java
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,6 +21,9 @@ demo: $(INSTALLED) ## run the quickstart on an embedded server
 test: java $(INSTALLED) ## run all tests (ARGS= for pytest)
 	$(BIN)/python -m pytest $(ARGS)
 
+test-faults: java $(INSTALLED) ## run the slow tests that kill Spark and servers
+	$(BIN)/python -m pytest -m faults tests/spark $(ARGS)
+
 check: $(INSTALLED) ## format, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -30,6 +33,11 @@ check: $(INSTALLED) ## format, lint, types and layers
 format: $(INSTALLED) ## format the code and repair what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+generate: $(INSTALLED) ## write the files that are made by scripts
+	$(BIN)/python scripts/generate_sync.py
+	$(BIN)/python scripts/generate_conformance.py
+	$(BIN)/python scripts/generate_spark_options.py
 
 coverage: $(INSTALLED) ## run all tests with branch coverage and hold its limits
 	$(BIN)/coverage erase

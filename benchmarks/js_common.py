@@ -18,7 +18,7 @@ from benchmarks import raw
 from benchmarks.harness import Job
 
 if TYPE_CHECKING:
-    from jetspark.jetstream import JetStream
+    from jetspark import JetStream
     from jetspark.jetstream.consumer import PullConsumer
 
 STREAM = "BENCH"
@@ -151,11 +151,7 @@ async def measure_read(
 
 async def pull_consumer(js: JetStream, name: str) -> PullConsumer:
     """Our object for a consumer that `measure_read` has made."""
-    from jetspark.jetstream.consumer import PullConsumer
-
-    found = await js.get_consumer(STREAM, name)
-    assert isinstance(found, PullConsumer)
-    return found
+    return await js.get_consumer(STREAM, name)
 
 
 class Publisher:

@@ -13,7 +13,6 @@ async def main() -> None:
         for number in range(7):
             await js.publish(f"orders.{number}", b"a dozen eggs")
         consumer = await stream.create_consumer(durable_name="shop", ack_wait=30, max_deliver=5)
-        assert isinstance(consumer, jetspark.PullConsumer)
         messages = await consumer.fetch(6)
 
         await messages[0].ack()  # done; returns when that is on its way

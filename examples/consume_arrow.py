@@ -16,7 +16,6 @@ async def main() -> None:
             await js.publish_async(f"orders.{number % 3}", b"a dozen eggs")
         await js.publish_async_complete(timeout=10)
         consumer = await stream.create_consumer(durable_name="columns", ack_policy="none")
-        assert isinstance(consumer, jetspark.PullConsumer)
 
         batch = await consumer.fetch_arrow(100, timeout=5)
         print(batch.schema)

@@ -11,7 +11,6 @@ async def main() -> None:
         js = nc.jetstream()
         stream = await js.create_stream(name="ORDERS", subjects=["orders.>"])
         consumer = await stream.create_consumer(durable_name="shop")
-        assert isinstance(consumer, jetspark.PullConsumer)
         delivered = asyncio.Event()
 
         async def on_message(message: jetspark.JetStreamMessage) -> None:

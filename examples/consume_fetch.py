@@ -13,7 +13,6 @@ async def main() -> None:
         for number in range(10):
             await js.publish(f"orders.{number}", b"a dozen eggs")
         consumer = await stream.create_consumer(durable_name="shop")
-        assert isinstance(consumer, jetspark.PullConsumer)
 
         # Up to four, or those that come within five seconds.
         for message in await consumer.fetch(4, timeout=5):

@@ -19,7 +19,6 @@ async def main() -> None:
             flow_control=True,
             idle_heartbeat=5,
         )
-        assert isinstance(consumer, jetspark.PushConsumer)
 
         # Iterate; missing heartbeats and lost messages are given to on_warning.
         async with consumer.messages(on_warning=print) as messages:

@@ -15,7 +15,6 @@ async def main() -> None:
         await js.publish_async_complete(timeout=10)
         # With ack_policy="all" the last message of a batch stands for those before it.
         consumer = await stream.create_consumer(durable_name="shop", ack_policy="all")
-        assert isinstance(consumer, jetspark.PullConsumer)
 
         async for batch in consumer.sequence(30, timeout=1):
             print(len(batch), "orders, the last one", batch[-1].subject)

@@ -1,0 +1,89 @@
+"""Putting values: one after the other, and (variant) many at a time."""
+
+from __future__ import annotations
+
+from benchmarks import raw
+from benchmarks.harness import Benchmark, Job
+from benchmarks.js_common import FIRST_SEQUENCE, api
+from benchmarks.kv_common import (
+    BUCKET,
+    KEYS,
+    STREAM,
+    TIMEOUT,
+    WARM_UP,
+    fill_bucket,
+    measure,
+    measure_limit,
+    putter,
+)
+
+
+async def ours(job: Job) -> float:
+    import jetspark
+
+    async def put(key: str) -> None:
+        await bucket.put(key, value)
+
+    value = b"x" * job.size
+    fill_bucket(job, KEYS)
+    async with await jetspark.connect(job.url) as nc:
+        bucket = await nc.jetstream(timeout=TIMEOUT).key_value(BUCKET)
+        rate = await measure(job, put)
+    check(job)
+    return rate
+
+
+async def nats_py(job: Job) -> float:
+    import nats
+
+    async def put(key: str) -> None:
+        await bucket.put(key, value)
+
+    value = b"x" * job.size
+    fill_bucket(job, KEYS)
+    nc = await nats.connect(job.url)
+    bucket = await nc.jetstream(timeout=TIMEOUT).key_value(BUCKET)
+    rate = await measure(job, put)
+    await nc.close()
+    check(job)
+    return rate
+
+
+async def natsrpy(job: Job) -> float:
+    from natsrpy import Nats
+
+    async def put(key: str) -> None:
+        await bucket.put(key, value)
+
+    value = b"x" * job.size
+    fill_bucket(job, KEYS)
+    nc = Nats([job.url], request_timeout=TIMEOUT)
+    await nc.startup()
+    bucket = await (await nc.jetstream()).kv.get(BUCKET)
+    rate = await measure(job, put)
+    await nc.shutdown()
+    check(job)
+    return rate
+
+
+def limit(job: Job) -> float:
+    fill_bucket(job, KEYS)
+    with raw.connect(job) as sock:
+        return measure_limit(job, putter(sock, job, [n % KEYS for n in range(job.messages)]))
+
+
+def check(job: Job) -> None:
+    """Raise if a put is missing."""
+    last = api(job, f"STREAM.INFO.{STREAM}")["state"]["last_seq"]
+    if last + 1 - FIRST_SEQUENCE != KEYS + WARM_UP + job.messages:
+        raise RuntimeError(f"of {job.messages} puts, the last is {last}: not all are stored")
+
+
+BENCHMARK = Benchmark(
+    title="put the value of a key, one at a time; concurrent: --in-flight at a time",
+    unit="puts/s",
+    messages=20_000,
+    size=128,
+    contenders={"ours": ours, "nats-py": nats_py, "natsrpy": natsrpy, "limit": limit},
+    variants=("concurrent",),
+)
