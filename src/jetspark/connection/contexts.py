@@ -112,12 +112,17 @@ def _directory() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "nats"
 
 
-def _selected() -> str:
+def selected_context() -> str | None:
+    """The name of the context that `nats context select` chose, if there is one."""
     try:
-        name = (_directory() / "context.txt").read_text(encoding="utf-8").strip()
+        return (_directory() / "context.txt").read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):
-        name = ""
-    if not name:
+        return None
+
+
+def _selected() -> str:
+    name = selected_context()
+    if name is None:
         raise InvalidOptionError(
             f"no context is selected; name one or run 'nats context select'; {_available()}"
         )

@@ -9,6 +9,7 @@ from datetime import datetime
 from jetspark.context import JetStream
 from jetspark.errors import (
     InvalidOptionError,
+    JetSparkError,
     MessageNotFoundError,
     NoMatchingStreamError,
     StreamNotFoundError,
@@ -16,12 +17,15 @@ from jetspark.errors import (
 from jetspark.jetstream import Stream
 
 from .connection import Access
+from .filters import Narrowing
+from .ranges import Range
 from .stream_options import Offset, ReadSettings
 
 __all__ = [
     "end_offsets",
     "first_offset",
     "last_matching",
+    "narrowed",
     "open_stream",
     "open_streams",
     "start_offsets",
@@ -90,6 +94,23 @@ async def end_offsets(streams: Mapping[str, Stream], settings: ReadSettings) -> 
             ending = _of_stream(settings.ending, name, "endingOffsets")
             offsets[name] = min(ending, last) if isinstance(ending, int) else last
     return offsets
+
+
+async def narrowed(stream: Stream, part: Range, narrowing: Narrowing) -> Range:
+    """What of a range can satisfy filters."""
+    part = narrowing.sequences(part)
+    if part.size <= 0 or narrowing.since is narrowing.until is None:
+        return part
+    try:
+        if narrowing.since is not None:
+            part = part._replace(first=max(part.first, await _before(stream, narrowing.since) + 1))
+        if narrowing.until is not None:
+            part = part._replace(last=min(part.last, await _before(stream, narrowing.until)))
+    except JetSparkError as error:
+        # Servers before 2.11 do not look for times, and the rows are filtered anyway.
+        if error.retryable:
+            raise
+    return part
 
 
 async def last_matching(stream: Stream, subjects: tuple[str, ...]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -14,7 +16,7 @@ from pyspark.sql.types import StructType
 from jetspark.errors import InvalidOptionError
 
 from .boundary import plain_errors
-from .schema import stream_schema
+from .schema import check_schema, stream_schema
 from .stream_options import ReadSettings, check_options
 
 __all__ = ["JetStreamKvSource", "JetStreamObjectsSource", "JetStreamSource"]
@@ -36,9 +38,10 @@ class JetStreamSource(DataSource):
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """For a batch query."""
-        from .stream_source import StreamBatchReader
+        from .stream_source import FilteringReader, StreamBatchReader, is_filtering
 
-        return StreamBatchReader(ReadSettings.batch(self.options), schema)
+        settings = _for_columns(ReadSettings.batch(self.options), schema)
+        return (FilteringReader if is_filtering() else StreamBatchReader)(settings, schema)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -46,7 +49,7 @@ class JetStreamSource(DataSource):
         from .queue_reader import QueueReader
         from .stream_reader import StreamReader
 
-        settings = ReadSettings.streaming(self.options)
+        settings = _for_columns(ReadSettings.streaming(self.options), schema)
         kind = StreamReader if settings.consumer is None else QueueReader
         return kind(settings, schema)
 
@@ -65,6 +68,14 @@ class JetStreamSource(DataSource):
 
         _refuse_overwrite(overwrite)
         return StreamWriter(WriteSettings.read(self.options, schema))
+
+
+def _for_columns(settings: ReadSettings, schema: StructType) -> ReadSettings:
+    """Settings that read no more than the columns need."""
+    check_schema(schema, stream_schema(headers=settings.headers), "jetstream")
+    if {"data", "headers"} & set(schema.fieldNames()):  # it adds a header if there is no data
+        return settings
+    return replace(settings, plan=replace(settings.plan, headers_only=True))
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
@@ -92,17 +103,21 @@ class JetStreamKvSource(DataSource):
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """What the bucket has, or had."""
-        from .kv_options import KvReadSettings
+        from .kv_entries import KV_SCHEMA
+        from .kv_options import SOURCE, KvReadSettings
         from .kv_snapshot import KvBatchReader
 
+        check_schema(schema, KV_SCHEMA, SOURCE)
         return KvBatchReader(KvReadSettings.batch(self.options), schema)
 
     @plain_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Its changes."""
-        from .kv_options import changes_settings
+        from .kv_entries import KV_SCHEMA
+        from .kv_options import SOURCE, changes_settings
         from .kv_reader import KvStreamReader
 
+        check_schema(schema, KV_SCHEMA, SOURCE)
         return KvStreamReader(*changes_settings(self.options), schema)
 
     @plain_errors
@@ -145,12 +160,15 @@ class JetStreamObjectsSource(DataSource):
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """The objects, or the rows in them."""
-        from .objects_options import ObjectReadSettings
+        from .objects_options import SOURCE, ObjectReadSettings
         from .objects_parquet import ParquetReader
-        from .objects_source import ObjectReader
+        from .objects_source import OBJECT_SCHEMA, ObjectReader
 
         settings = ObjectReadSettings.read(self.options)
-        return (ParquetReader if settings.parquet else ObjectReader)(settings, schema)
+        if settings.parquet:
+            return ParquetReader(settings, schema)
+        check_schema(schema, OBJECT_SCHEMA, SOURCE)
+        return ObjectReader(settings, schema)
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

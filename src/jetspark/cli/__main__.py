@@ -1,0 +1,5 @@
+"""`python -m jetspark.cli` is the program `jetspark`."""
+
+from jetspark.cli.main import main
+
+main()

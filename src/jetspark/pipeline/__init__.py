@@ -1,0 +1,1 @@
+"""Data pipelines on Structured Streaming, and the ready jobs: what the commands run."""
