@@ -46,7 +46,20 @@ def reply_run(count: int, first: int = 1, payload: bytes = b"12345") -> list[Mes
     return [(b"a.b", 7, b"$JS.ACK.%d" % number, payload) for number in range(first, first + count)]
 
 
+def answers(count: int, first: int = 1, payload: bytes = b"12345") -> list[Message]:
+    return [(b"a.%d" % number, 7, None, payload) for number in range(first, first + count)]
+
+
 RUNS = {
+    "subjects of one length": answers(80, 10),
+    "subjects that grow": answers(300, 950),
+    "look-alikes of other subjects": answers(60, 10, b" 7 5\r\n12345\r\nMSG a.1 7 5\r\n"),
+    "subjects like a reply": [*answers(20, 10), (b"a.b", 8, b"7", b"12345"), *answers(20, 10)],
+    "other subjects, then one": answers(40, 10) + plain_run(40) + answers(40, 10),
+    "other subjects and sids": [
+        (subject, 7 + number % 3 // 2, None, payload)
+        for number, (subject, _, _, payload) in enumerate(answers(90, 10))
+    ],
     "plain": plain_run(100),
     "empty payloads": plain_run(100, b""),
     "replies of one length": reply_run(80, 10),

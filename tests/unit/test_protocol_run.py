@@ -33,9 +33,14 @@ def runs_of(frames: list[Frame], parser: Parser) -> list[Run]:
 
 MESSAGES = [message(number) for number in range(1000, 1000 + COUNT)]
 WITHOUT_REPLY: list[Frame] = [(subject, None, None, data) for subject, _, _, data in MESSAGES]
+ANSWERS: list[Frame] = [
+    (b"orders.%d" % number, None, None, data) for number, (*_, data) in enumerate(MESSAGES, 1000)
+]
 
 
-@pytest.fixture(params=[MESSAGES, WITHOUT_REPLY], ids=["replies", "no replies"])
+@pytest.fixture(
+    params=[MESSAGES, WITHOUT_REPLY, ANSWERS], ids=["replies", "no replies", "other subjects"]
+)
 def pair(request: pytest.FixtureRequest) -> tuple[Run, list[Frame]]:
     """A run, and the same messages as a list."""
     parser = Parser()
@@ -98,6 +103,17 @@ def test_a_reply_that_is_none() -> None:
         parser.feed(good)
         with pytest.raises(ProtocolError):
             parser.feed(good.replace(b"$JS.ACK.1250", bad))
+
+
+def test_subjects_that_look_alike() -> None:
+    """They are as long as the others, but end the field, which makes another message of it."""
+    good = wire(ANSWERS)
+    for bad in (b"orders 1250", b"orders\t1250"):
+        parser = Parser()
+        parser.feed(good)
+        events = parser.feed(good.replace(b"orders.1250", bad))
+        (odd,) = (event for event in events if isinstance(event, MessageBatch) and event.sid != 1)
+        assert (odd.sid, list(odd.frames)) == (1250, [(b"orders", b"1", None, b"payload 1250")])
 
 
 def test_a_message_that_does_not_end() -> None:

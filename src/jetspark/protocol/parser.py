@@ -98,9 +98,9 @@ class Parser:
         # looking it up also proves that the line ends with CRLF.
         self._numbers: dict[bytes, int] = {}
         self._sizes: dict[bytes, int] = {}  # none over max_message
-        # The last control line that may begin a run (head, tail, subject, size, sid, repeats): the
-        # next read goes on with it.
-        self._last_line = (b"", b"", b"", -1, -1, 0)
+        # The last control line that may begin a run (head, tail, subject, size, sid, repeats, and
+        # whether it is the subject that differs): the next read goes on with it.
+        self._last_line = (b"", b"", b"", -1, -1, 0, False)
         self._failure: ProtocolError | None = None
 
     @property
@@ -192,8 +192,9 @@ class Parser:
         has_headers = False  # one of them
         batch_start = position
         # The last control line, if it had no headers: what stood before its reply and behind it.
-        # Without a reply, head is all of the line. And how many lines like it came in a row.
-        head, tail, subject, size, batch_sid, repeats = self._last_line
+        # Without a reply, head is all of the line, or the subject is what stands between the two.
+        # And how many lines like it came in a row.
+        head, tail, subject, size, batch_sid, repeats, varies = self._last_line
         reply: bytes | None = None
         size_text = b""
         header_size = -1
@@ -215,7 +216,8 @@ class Parser:
                 repeats += 1
                 # Worth it only if the read can have as many again.
                 if repeats >= _RUN and length - position >= _RUN * (start - position + size + 2):
-                    run = take_run(data, position, (head, reply, tail), subject, size, repeats)
+                    fixed = None if varies else subject
+                    run = take_run(data, position, (head, reply, tail), fixed, size, repeats)
                     if run is None:
                         repeats = 0
                     else:
@@ -235,12 +237,15 @@ class Parser:
                             batch_start = stop
                         position = stop
                         continue
+                if varies:
+                    subject, reply = reply or b"", None
             else:
                 text = data[position:end]  # with its CR
                 fields = text.split(b" ")
                 verb, count = fields[0], len(fields)
                 head = tail = b""
                 repeats = 0
+                varies = False
                 reply = None
                 size = -1  # unknown
                 header_size = -1  # no headers
@@ -253,9 +258,15 @@ class Parser:
                             tail = b" %b\n" % size_text
                         subject, size_text = next_subject, next_size
                     elif count == 4:
-                        _, subject, sid_text, size_text = fields
-                        size = size_of(size_text, -1)
-                        head = data[position:start]
+                        _, next_subject, sid_text, next_size = fields
+                        size = size_of(next_size, -1)
+                        varies = next_size == size_text and next_subject != subject
+                        if varies:
+                            head = b"MSG "
+                            tail = b" %b %b\n" % (sid_text, size_text)
+                        else:
+                            head = data[position:start]
+                        subject, size_text = next_subject, next_size
                 elif verb == b"HMSG":
                     header_size = _UNKNOWN
                     if count == 6:
@@ -275,6 +286,7 @@ class Parser:
                     or 9 in text  # a tab; to look for b"\t" would take ten times as long
                 ):
                     head = tail = b""
+                    varies = False
                     parsed = self._parse_line(text)
                     if not isinstance(parsed, _Control):
                         if frames:
@@ -309,7 +321,7 @@ class Parser:
             position = stop + 2
         if frames:
             events.append(MessageBatch(batch_sid, frames, position - batch_start, has_headers))
-        self._last_line = (head, tail, subject, size, batch_sid, repeats)
+        self._last_line = (head, tail, subject, size, batch_sid, repeats, varies)
 
     def _parse_line(self, line: bytes) -> _Control | Event:
         """Parse any control line, however it is spelled; it comes with its CR.
