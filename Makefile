@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+RUNNABLE := $(VENV)/.runnable
 NAME ?= core_sub
 ARGS ?=
+# Most tests wait for a server; two processes share the work and the cores.
+PARALLEL ?= --numprocesses 2 --dist loadgroup
 VERSION ?= 2.12.8
 SERVER_DIR := .servers/$(VERSION)
 
@@ -15,11 +18,11 @@ SERVER_DIR := .servers/$(VERSION)
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(INSTALLED) ## run the quickstart on an embedded server
-	$(BIN)/python examples/quickstart.py
+demo: java $(RUNNABLE) ## orders through a pipeline, live, and the books proven (ARGS="--quick")
+	$(BIN)/jetspark demo $(ARGS)
 
 test: java $(INSTALLED) ## run all tests (ARGS= for pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-faults: java $(INSTALLED) ## run the slow tests that kill Spark and servers
 	$(BIN)/python -m pytest -m faults tests/spark $(ARGS)
@@ -47,7 +50,7 @@ coverage: $(INSTALLED) ## run all tests with branch coverage and hold its limits
 
 test-server: $(INSTALLED) $(SERVER_DIR)/.installed ## run all tests on another nats-server (VERSION=2.10.26)
 	JETSPARK_NATS_SERVER=$$(find $(CURDIR)/$(SERVER_DIR) -type f -name 'nats-server*' -perm -u+x | head -n 1) \
-		$(BIN)/python -m pytest $(ARGS)
+		$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 bench: $(INSTALLED) ## run one benchmark (NAME=core_sub, ARGS="--json")
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
@@ -65,6 +68,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt --editable '.[dev]'
+	touch $@ $(RUNNABLE)
+
+# What the commands need and no more, because the demo should not wait for the tools of developers.
+$(RUNNABLE): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt --editable '.[spark,cli,server]'
 	touch $@
 
 $(SERVER_DIR)/.installed: $(INSTALLED)

@@ -17,6 +17,14 @@ hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let several processes share the tests by file, and one of them begin with all of Spark's."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.path.name))
+    items.sort(key=lambda item: item.path.parent.name != "spark")
+
+
 @pytest.fixture(autouse=True)
 def no_leaked_tasks(request: pytest.FixtureRequest) -> None:
     """Fail an async test that leaves tasks behind.
