@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from jetspark.errors import (
     ExpectedStreamMismatchError,
     InvalidArgumentError,
     InvalidOptionError,
+    MaxPayloadError,
     NoStreamResponseError,
     PublishStalledError,
     StoreFailedError,
@@ -413,3 +415,30 @@ async def test_a_drain_does_not_wait_for_ever(
     error = future.exception()
     assert isinstance(error, ConnectionClosedError)
     assert error.may_have_taken_effect
+
+
+# --- many at once
+
+
+async def test_many_with_ids(nc: Client, stream: Stream) -> None:
+    js = nc.jetstream(max_ack_pending=50)
+    most = 0
+
+    def messages(count: int, size: int = 10) -> Iterator[tuple[str, bytes, bytes]]:
+        nonlocal most
+        for number in range(count):
+            most = max(most, js.publish_async_pending)
+            block = b"NATS/1.0\r\nNats-Msg-Id: %d\r\n\r\n" % number
+            yield stream.name, b"%d" % number * size, block
+
+    for _ in range(2):  # the second time, all of them are duplicates
+        await js._acks.publish_identified(messages(300))
+        await js.publish_async_complete(timeout=10)
+        assert await datas(stream) == [b"%d" % number * 10 for number in range(300)]
+    assert most <= 50
+    with pytest.raises(MaxPayloadError):
+        await js._acks.publish_identified(messages(1, 2 << 20))
+    assert js.publish_async_pending == 0
+    await js._acks.publish_identified(messages(400, 6000))  # which are not small
+    await js.publish_async_complete(timeout=10)
+    assert (await stream.info()).state.messages == 400

@@ -68,7 +68,7 @@ def rows(*given: dict[str, Any]) -> pa.RecordBatch:
 
 
 def test_the_last_row_of_each_key() -> None:
-    found = last_rows(
+    found, bad = last_rows(
         rows(
             {"key": "a", "value": b"1"},
             {"key": "b", "value": b"1", "revision": 4},
@@ -76,7 +76,9 @@ def test_the_last_row_of_each_key() -> None:
         ),
         "bucket",
     )
-    assert [tuple(row) for row in found] == [("b", b"1", "PUT", 4), ("a", b"", "DEL", None)]
+    assert [row[1:] for row in found] == [("b", b"1", "PUT", 4), ("a", b"", "DEL", None)]
+    assert [row.number for row in found] == [1, 2]
+    assert bad == []
 
 
 @pytest.mark.parametrize(
@@ -90,8 +92,11 @@ def test_the_last_row_of_each_key() -> None:
     ],
 )
 def test_rows_that_cannot_be(row: dict[str, Any], error: type[Exception], message: str) -> None:
+    found, (bad,) = last_rows(rows({"key": "good", "value": b"1"}, row), "bucket")
+    assert [good.key for good in found] == ["good"]
+    assert (bad.number, bad.key) == (1, row["key"])
     with pytest.raises(error, match=message):
-        last_rows(rows({"key": "good", "value": b""}, row), "bucket")
+        raise bad.error
 
 
 @pytest.mark.parametrize(

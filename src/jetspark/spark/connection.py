@@ -117,14 +117,19 @@ class Access:
             options["requestTimeout"],
         )
 
-    async def jetstream(self) -> JetStream:
+    async def jetstream(self, max_ack_pending: int = 4000) -> JetStream:
         """JetStream over the connection of this process, which is opened if there is none."""
         try:
             client = await _connections.get(self.arguments)
         except ConnectError as error:
             message = f"{error}; is NATS running there, and are the connection options right?"
             raise type(error)(message) from None
-        return client.jetstream(domain=self.domain, prefix=self.prefix, timeout=self.timeout)
+        return client.jetstream(
+            domain=self.domain,
+            prefix=self.prefix,
+            timeout=self.timeout,
+            max_ack_pending=max_ack_pending,
+        )
 
 
 def _given(options: ConnectOptions) -> tuple[tuple[str, Any], ...]:

@@ -28,12 +28,20 @@ from jetspark.errors import (
 from jetspark.jetstream import RetentionPolicy, Stream
 from jetspark.kv import KeyValue
 
+from .options import Option, text
 from .range_reader import RangeReader, ReadPlan, leader_info
 from .ranges import Range
 
-__all__ = ["Ledger", "StoredIds"]
+__all__ = ["LEDGER", "MESSAGE_ID", "Ledger", "StoredIds"]
 
 MESSAGE_ID = "Nats-Msg-Id"
+LEDGER = Option(
+    "ledger",
+    text(),
+    "The bucket in which tasks note where they began to write; it is created.",
+    "jetspark_ledger",
+    "jetspark_ledger",
+)
 
 
 class Note(NamedTuple):
@@ -154,8 +162,9 @@ class StoredIds:
         if not self._alone:
             for name, (stream, position) in self._streams.items():
                 last = (await leader_info(stream)).state.last_seq
-                await self._look_through(stream, Range(name, position + 1, last))
-                self._streams[name] = (stream, max(position, last))
+                if last > position:
+                    await self._look_through(stream, Range(name, position + 1, last))
+                    self._streams[name] = (stream, last)
         self._looked = now
 
     async def _look_through(self, stream: Stream, part: Range) -> None:

@@ -101,9 +101,8 @@ class QueueConsumer:
     async def check_start(self, up_to: int) -> None:
         """Raise if something has been read and committed before the consumer was created."""
         if self._new and up_to > await self._persist(self.committed):
-            await (
-                self._consumer.delete()
-            )  # so that the next attempt does not take it for an old one
+            # So that the next attempt does not take it for an old one.
+            await self._consumer.delete()
             raise CheckpointError(
                 f"consumer {self._consumer.name!r} of stream {self._stream.name!r} is new, and the "
                 f"query has read the stream up to {up_to}; was one of them deleted? Start the "

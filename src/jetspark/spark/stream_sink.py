@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -28,22 +26,36 @@ from pyspark.sql.types import StructType
 from jetspark.context import JetStream
 from jetspark.errors import (
     AtomicPublishError,
+    InvalidArgumentError,
+    InvalidMessageTTLError,
     InvalidOptionError,
     JetSparkError,
+    MessageTooLargeError,
+    MessageTTLDisabledError,
     NoMatchingStreamError,
-    StreamNotFoundError,
 )
-from jetspark.jetstream import Stream
-from jetspark.protocol import check_subject, subject_matches
+from jetspark.jetstream import PublishAckFuture, Stream
+from jetspark.jetstream.publish_headers import header_block
+from jetspark.protocol import check_subject
 
 from .boundary import plain_errors
+from .columns import check_columns
 from .connection import CONNECTION_OPTIONS, Access, persist, run
-from .ledger import Ledger, StoredIds
+from .dead_letters import (
+    DEAD_LETTER_OPTIONS,
+    ORIGIN_COLUMNS,
+    DeadLetters,
+    DeadLetterSettings,
+    Origin,
+)
+from .ledger import LEDGER, Ledger, StoredIds
 from .options import Option, boolean, count, duration, parse, text
+from .publishing import completed, publisher
+from .stream_routes import SINK, Routes
+from .write_job import WRITE_ID, forget_before, new_job, query_batch, refuse_write_id, task_in
 
 __all__ = ["WRITE_OPTIONS", "StreamBatchWriter", "StreamWriter", "WriteSettings"]
 
-SINK = "jetstream"
 MOST_IN_A_BATCH = 1000  # messages that a server stores all together or not at all
 AT_A_TIME = 1000  # rows between two looks for those that are stored already
 
@@ -63,13 +75,9 @@ WRITE_OPTIONS: tuple[Option[Any], ...] = (
     ),
     Option("maxPending", count(), "Messages of a task that wait for their ack.", 4000, "4000"),
     Option("ackTimeout", duration(), "For the ack of a message.", 60.0, "60s"),
-    Option(
-        "ledger",
-        text(),
-        "The bucket in which tasks note where they began to write; it is created.",
-        "jetspark_ledger",
-        "jetspark_ledger",
-    ),
+    LEDGER,
+    *DEAD_LETTER_OPTIONS,
+    WRITE_ID,
     *CONNECTION_OPTIONS,
 )
 
@@ -80,6 +88,10 @@ _COLUMNS = {
     "msg_id": {"string"},
     "ttl": {"int", "bigint", "smallint"},
 }
+
+
+_REFUSALS = (MessageTooLargeError, InvalidMessageTTLError, MessageTTLDisabledError)
+"""What a server has against a message, and not against all of them."""
 
 
 @dataclass(frozen=True)
@@ -94,100 +106,49 @@ class WriteSettings:
     max_pending: int
     ack_timeout: float
     ledger: str
+    dead_letters: DeadLetterSettings | None
+    write_id: str | None
 
     @classmethod
     def read(cls, given: Mapping[str, str], schema: StructType) -> WriteSettings:
         """Check options and columns."""
         options = parse(WRITE_OPTIONS, given, SINK)
-        types = {field.name: field.dataType.simpleString() for field in schema.fields}
-        for name, kind in types.items():
-            if name not in _COLUMNS:
-                raise InvalidOptionError(
-                    f"{SINK}: there is no use for column {name!r}; a sink takes "
-                    f"{', '.join(_COLUMNS)}: select these"
-                )
-            if kind not in _COLUMNS[name]:
-                raise InvalidOptionError(
-                    f"{SINK}: column {name!r} must be {' or '.join(sorted(_COLUMNS[name]))}, "
-                    f"not {kind}; cast it"
-                )
-        if "data" not in types:
-            raise InvalidOptionError(f"{SINK}: there is no column 'data'; select what to publish")
-        if ("subject" in types) == (options["subject"] is not None):
+        dead_letters = DeadLetterSettings.read(options, SINK)
+        allowed = _COLUMNS | (ORIGIN_COLUMNS if dead_letters else {})
+        columns = check_columns(schema, allowed, {"data"}, SINK)
+        if ("subject" in columns) == (options["subject"] is not None):
             raise InvalidOptionError(
                 f"{SINK}: set option 'subject' or select a column 'subject', one of the two"
             )
         if options["subject"] is not None:
             check_subject(options["subject"])
+        if options["atomic"] and dead_letters:
+            raise InvalidOptionError(
+                f"{SINK}: options 'atomic' and 'deadLetterSubject' exclude each other: of a batch "
+                "that is stored together no row can be left out"
+            )
         return cls(
             access=Access.of(options),
-            columns=tuple(types),
+            columns=columns,
             subject=options["subject"],
             expected_stream=options["expectedStream"],
             atomic=options["atomic"],
             max_pending=options["maxPending"],
             ack_timeout=options["ackTimeout"],
             ledger=options["ledger"],
+            dead_letters=dead_letters,
+            write_id=options["writeId"],
         )
 
 
-class Routes:
-    """Which stream takes which subject."""
+class Row(NamedTuple):
+    """A message to publish."""
 
-    def __init__(self, js: JetStream, expected: str | None) -> None:
-        self._js = js
-        self._expected = expected
-        self._streams: dict[str, tuple[Stream, list[str]]] = {}
-        self._known: dict[str, Stream] = {}
-
-    async def of(self, subjects: list[str | None]) -> set[str]:
-        """The streams of subjects; raises if one has none."""
-        found = set()
-        for subject in subjects:
-            if not subject:
-                raise InvalidOptionError(
-                    f"{SINK}: a row has no subject; fill the column, or filter such rows out"
-                )
-            stream = self._known.get(subject)
-            if stream is None:
-                if len(self._known) > 10_000:
-                    self._known.clear()
-                check_subject(subject)
-                stream = self._known[subject] = await self._find(subject)
-            found.add(stream.name)
-        return found
-
-    def stream(self, name: str) -> Stream:
-        """A stream that takes one of the subjects."""
-        return self._streams[name][0]
-
-    async def _find(self, subject: str) -> Stream:
-        if not self._streams:
-            await self._list()
-        for stream, patterns in self._streams.values():
-            if any(subject_matches(pattern, subject) for pattern in patterns):
-                return stream
-        where = f"stream {self._expected!r} does" if self._expected else "no stream does"
-        raise NoMatchingStreamError(
-            f"{SINK}: nothing was written: {where} not store subject {subject!r}; add it to the "
-            "subjects of a stream, or correct the column or option 'subject'"
-        )
-
-    async def _list(self) -> None:
-        if self._expected is not None:
-            try:
-                streams = [await self._js.get_stream(self._expected)]
-            except StreamNotFoundError as error:
-                raise StreamNotFoundError(
-                    f"{SINK}: there is no stream {self._expected!r}; correct option "
-                    "'expectedStream', or create it",
-                    code=error.code,
-                    err_code=error.err_code,
-                ) from None
-        else:
-            streams = [stream async for stream in self._js.streams()]
-        for stream in streams:
-            self._streams[stream.name] = (stream, list(stream.cached_info.config.subjects or ()))
+    subject: str
+    data: bytes
+    message_id: str
+    headers: Any
+    ttl: int | None
 
 
 class Task:
@@ -199,46 +160,48 @@ class Task:
         self._row = 0
         self._seen: set[str] = set()  # streams
         self._ids: StoredIds | None = None  # of these
-        self._together: list[tuple[str, bytes, dict[str, Any]]] = []  # of an atomic batch
+        self._together: list[Row] = []  # of an atomic batch
         self._common: dict[str, Any] = {}
         if settings.expected_stream is not None:
             self._common["expected_stream"] = settings.expected_stream
+        # The ids that we make need no check, and the headers before them are always the same.
+        self._plain_ids = "msg_id" not in settings.columns
+        self._plain_head = (header_block({**self._common, "msg_id": "0"}) or b"")[
+            : -len("0\r\n\r\n")
+        ]
         self._js: JetStream
         self._routes: Routes
+        self._dead: DeadLetters | None = None
 
     async def open(self) -> None:
         """Connect."""
         settings = self._settings
-        client = (await persist(settings.ack_timeout, settings.access.jetstream)).client
-        self._js = client.jetstream(  # type: ignore[attr-defined]
-            domain=settings.access.domain,
-            prefix=settings.access.prefix,
-            timeout=settings.access.timeout,
-            max_ack_pending=settings.max_pending,
-        )
-        # Once for all messages: to say it with each would take as long as the rest.
-        acks = self._js._acks
-        acks.attempts = acks.attempts.within(settings.ack_timeout)._replace(retries=-1)
+        self._js = await publisher(settings.access, settings.ack_timeout, settings.max_pending)
         self._routes = Routes(self._js, settings.expected_stream)
+        if settings.dead_letters is not None:
+            self._dead = DeadLetters(settings.dead_letters, settings.access, self._name)
+            await self._dead.open()
 
     async def write(self, batch: pa.RecordBatch) -> None:
         """Publish the rows of a batch; the acks are waited for in `finish`."""
-        settings = self._settings
-        rows = batch.num_rows
-        if not rows:
+        count = batch.num_rows
+        if not count:
             return
         subjects = self._subjects(batch)
-        names = await persist(settings.ack_timeout, self._routes.of, list(dict.fromkeys(subjects)))
-        await persist(settings.ack_timeout, self._prepare, sorted(names - self._seen))
-        payloads = _payloads(batch.column("data"))
-        ids = self._message_ids(batch)
-        columns = [
-            batch.column(name).to_pylist() if name in settings.columns else [None] * rows
+        wrong = await self._prepare(subjects)
+        headers, ttls = (
+            batch.column(name).to_pylist() if name in self._settings.columns else [None] * count
             for name in ("headers", "ttl")
-        ]
-        publish = self._publish_all if not settings.atomic else self._publish_together
-        await publish(subjects, payloads, ids, *columns)
-        self._row += rows
+        )
+        payloads, ids = _payloads(batch.column("data")), self._message_ids(batch)
+        rows = map(Row, subjects, payloads, ids, headers, ttls)
+        if self._dead is not None:
+            await self._publish_good(list(rows), wrong, Origin.of(batch), self._dead)
+        elif self._settings.atomic:
+            self._publish_together(list(rows))
+        else:
+            await self._publish_all(list(rows))
+        self._row += count
 
     def _subjects(self, batch: pa.RecordBatch) -> list[str]:
         if self._settings.subject is not None:
@@ -256,11 +219,30 @@ class Task:
             return given
         return [f"{self._name}.{self._row + number}" for number in range(batch.num_rows)]
 
-    async def _prepare(self, new: list[str]) -> None:
-        """Find out what of the rows may be in streams already."""
-        if not new:
-            return
-        streams = [self._routes.stream(name) for name in new]
+    async def _prepare(self, subjects: list[str]) -> dict[str, str]:
+        """Find out what of the rows may be in streams already; returns what no stream stores.
+
+        That are subjects, and why; without dead letters it is an error.
+        """
+        streams: dict[str, Stream] = {}
+        wrong: dict[str, str] = {}
+        timeout = self._settings.ack_timeout
+        for subject in dict.fromkeys(subjects):
+            try:
+                stream = await persist(timeout, self._routes.of, subject)
+            except (InvalidArgumentError, NoMatchingStreamError) as error:
+                if self._dead is None:
+                    raise
+                wrong[subject] = str(error)
+            else:
+                streams[stream.name] = stream
+        new = [streams[name] for name in sorted(streams.keys() - self._seen)]
+        if new:
+            await persist(timeout, self._begin, new)
+            self._seen.update(streams)
+        return wrong
+
+    async def _begin(self, streams: list[Stream]) -> None:
         settings = self._settings
         if self._ids is None:
             replicas = max(stream.config.num_replicas for stream in streams)
@@ -268,7 +250,6 @@ class Task:
             prefix = "" if "msg_id" in settings.columns else f"{self._name}."
             self._ids = StoredIds(ledger, self._name, prefix, settings.ack_timeout)
         await self._ids.add(streams)
-        self._seen.update(new)
 
     async def _stored(self) -> set[str]:
         """The ids that are stored, and that the server may have forgotten."""
@@ -276,47 +257,67 @@ class Task:
         await persist(self._settings.ack_timeout, self._ids.refresh)
         return self._ids.found
 
-    async def _publish_all(
-        self,
-        subjects: list[str],
-        payloads: list[bytes],
-        ids: list[str],
-        headers: list[Any],
-        ttls: list[Any],
-    ) -> None:
-        publish = self._js.publish_async
-        rows = zip(subjects, payloads, ids, headers, ttls, strict=True)
-        for number, (subject, data, message_id, header, ttl) in enumerate(rows):
-            if number % AT_A_TIME == 0:
-                stored = await self._stored()
-            if message_id not in stored:
-                await publish(subject, data, **self._options(message_id, header, ttl))
+    async def _publish_all(self, rows: list[Row]) -> None:
+        for start in range(0, len(rows), AT_A_TIME):
+            stored = await self._stored()
+            await self._js._acks.publish_identified(
+                (row.subject, row.data, self._block(row))
+                for row in rows[start : start + AT_A_TIME]
+                if row.message_id not in stored
+            )
 
-    async def _publish_together(
-        self,
-        subjects: list[str],
-        payloads: list[bytes],
-        ids: list[str],
-        headers: list[Any],
-        ttls: list[Any],
+    def _block(self, row: Row) -> bytes:
+        """The headers of a message."""
+        if row.headers or row.ttl is not None or not self._plain_ids:
+            block = header_block(self._options(row))
+            assert block is not None
+            return block
+        return b"%b%b\r\n\r\n" % (self._plain_head, row.message_id.encode())
+
+    async def _publish_good(
+        self, rows: list[Row], wrong: Mapping[str, str], origins: list[Origin], dead: DeadLetters
     ) -> None:
-        if self._row + len(ids) > MOST_IN_A_BATCH:
+        """Publish what can be; the rest becomes dead letters."""
+        sent: list[tuple[int, PublishAckFuture]] = []
+        bad: dict[int, str] = {}  # number of the row, and why
+        stored: set[str] = set()
+        for number, row in enumerate(rows):
+            if row.subject in wrong:
+                bad[number] = wrong[row.subject]
+                continue
+            if self._ids is not None and len(sent) % AT_A_TIME == 0:
+                stored = await self._stored()
+            if row.message_id not in stored:
+                try:
+                    future = await self._js.publish_async(
+                        row.subject, row.data, **self._options(row)
+                    )
+                    sent.append((number, future))
+                except InvalidArgumentError as error:
+                    bad[number] = str(error)
+        for number, future in sent:
+            try:
+                await future
+            except _REFUSALS as error:
+                bad[number] = str(error)
+        for number, reason in sorted(bad.items()):
+            row = rows[number]
+            await dead.add(self._row + number, reason, row.subject or "", row.data, origins[number])
+
+    def _publish_together(self, rows: list[Row]) -> None:
+        self._together += rows
+        if len(self._together) > MOST_IN_A_BATCH:
             raise InvalidOptionError(
                 f"{SINK}: with atomic=true a partition has at most {MOST_IN_A_BATCH} rows; "
                 "repartition the data, or write them without it"
             )
-        for subject, data, message_id, header, ttl in zip(
-            subjects, payloads, ids, headers, ttls, strict=True
-        ):
-            options = self._options(message_id, header, ttl)
-            self._together.append((subject, data, options))
 
-    def _options(self, message_id: str, headers: Any, ttl: int | None) -> dict[str, Any]:
-        options = {**self._common, "msg_id": message_id}
-        if headers:
-            options["headers"] = dict(headers)
-        if ttl is not None:
-            options["ttl"] = ttl
+    def _options(self, row: Row) -> dict[str, Any]:
+        options = {**self._common, "msg_id": row.message_id}
+        if row.headers:
+            options["headers"] = dict(row.headers)
+        if row.ttl is not None:
+            options["ttl"] = row.ttl
         return options
 
     async def _commit_together(self) -> None:
@@ -335,12 +336,12 @@ class Task:
             await self._store(self._ids.found)
 
     async def _store(self, stored: set[str]) -> None:
-        rows = [row for row in self._together if row[2]["msg_id"] not in stored]
+        rows = [row for row in self._together if row.message_id not in stored]
         if not rows:
             return
         async with self._js.batch(timeout=self._settings.ack_timeout) as batch:
-            for subject, data, options in rows:
-                await batch.add(subject, data, **options)
+            for row in rows:
+                await batch.add(row.subject, row.data, **self._options(row))
             await batch.commit()
 
     async def finish(self) -> int:
@@ -348,10 +349,9 @@ class Task:
         if self._settings.atomic:
             await self._commit_together()
         else:
-            try:
-                await self._js.publish_async_complete(timeout=self._settings.ack_timeout)
-            except ExceptionGroup as group:
-                raise group.exceptions[0] from None  # the others say the same, or follow from it
+            await completed(self._js, self._settings.ack_timeout)
+        if self._dead is not None:
+            await self._dead.finish()
         return self._row
 
 
@@ -370,7 +370,7 @@ class Written(WriterCommitMessage):
     """What a task tells the driver."""
 
     rows: int
-    query: str = ""
+    job: str
 
 
 async def _write(task: Task, batches: Iterator[pa.RecordBatch]) -> int:
@@ -381,33 +381,29 @@ async def _write(task: Task, batches: Iterator[pa.RecordBatch]) -> int:
     return await task.finish()
 
 
-async def _forget(settings: WriteSettings, tasks: str) -> None:
+async def _forget(settings: WriteSettings, job: str) -> None:
     js = await persist(settings.ack_timeout, settings.access.jetstream)
-    await persist(settings.ack_timeout, Ledger.forget, js, settings.ledger, tasks)
+    await persist(settings.ack_timeout, forget_before, js, settings.ledger, job)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
 
     def __init__(self, settings: WriteSettings) -> None:
+        refuse_write_id(settings.write_id, SINK)
         self._settings = settings
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task."""
-        context = TaskContext.get()
-        assert context is not None
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        name = f"{query}.{batch}.{context.partitionId()}"
-        return Written(run(_write(Task(self._settings, name), iterator)), query or "")
+        job = query_batch()
+        return Written(run(_write(Task(self._settings, task_in(job)), iterator)), job)
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Forget what was noted for the batch before, which is surely committed now."""
-        queries = {message.query for message in messages if isinstance(message, Written)}
-        for query in queries - {""}:
-            run(_forget(self._settings, f"{query}.{batchId - 1}"))
+        for job in {message.job for message in messages if isinstance(message, Written)}:
+            run(_forget(self._settings, job))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: what is stored stays, and is found when the batch is written again."""
@@ -418,22 +414,21 @@ class StreamBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
-        self._job = uuid.uuid4().hex
+        self._job = new_job(settings.write_id)
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task."""
-        context = TaskContext.get()
-        assert context is not None
-        name = f"{self._job}.{context.partitionId()}"
-        return Written(run(_write(Task(self._settings, name), iterator)))
+        rows = run(_write(Task(self._settings, task_in(self._job)), iterator))
+        return Written(rows, self._job)
 
     @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was noted; every row is acknowledged already."""
+        """Forget what nobody needs any more; every row is acknowledged already."""
         run(_forget(self._settings, self._job))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was noted; what is stored cannot be taken back."""
-        with contextlib.suppress(JetSparkError):
-            run(_forget(self._settings, self._job))
+        """Forget what was noted, unless it may be tried again; what is stored is stored."""
+        if self._settings.write_id is None:
+            with contextlib.suppress(JetSparkError):
+                run(_forget(self._settings, self._job))
