@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import jetspark
+from jetspark.cli.spark_home import use_spark_home
 from jetspark.server import NatsServer, run_server
 from jetspark.spark.connection import close_connections
 from tests.support.clients import unique
@@ -20,9 +21,10 @@ Edit = Callable[[jetspark.JetStream], Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Local Spark, as a user would start it."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Local Spark, as the command line starts it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    use_spark_home(tmp_path_factory.mktemp("spark"))
     session = (
         SparkSession.builder.master("local[2]")
         .appName("jetspark tests")
@@ -31,6 +33,8 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        # For a few minutes of small queries: less compiling, fewer threads.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
