@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import jetspark
 from jetspark.server import NatsServer
@@ -218,18 +219,18 @@ class Changes:
         self.rows: list[tuple[str, str | None, int, str]] = []
         self.progress: dict[str, Any] = {}
 
-    def run(self, bucket: Bucket, **options: Any) -> None:
+    def prepare(self, bucket: Bucket, **options: Any) -> DataStreamWriter:
+        """A query that need only be started."""
         texts = {name: str(value) for name, value in options.items()}
         reader = self._spark.readStream.format("jetstream-kv").options(
             servers=self._nats.url, bucket=bucket.name, **texts
         )
-        query = (
-            reader.load()
-            .writeStream.foreachBatch(self._take)
-            .option("checkpointLocation", self._checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
+        writer = reader.load().writeStream.foreachBatch(self._take)
+        return writer.option("checkpointLocation", self._checkpoint)
+
+    def run(self, bucket: Bucket, **options: Any) -> None:
+        """All changes until now."""
+        query = self.prepare(bucket, **options).trigger(availableNow=True).start()
         query.awaitTermination()
         if query.lastProgress is not None:
             self.progress = json.loads(query.lastProgress.json)["sources"][0]
@@ -284,6 +285,38 @@ def test_replaced_entries_are_no_data_loss(changes: Changes, streams: Streams) -
     bucket.put(a="3")
     changes.run(bucket, startingOffsets="earliest")
     assert changes.rows == [("a", "1", 1, "PUT"), ("b", "1", 3, "PUT"), ("a", "3", 4, "PUT")]
+
+
+def test_changes_as_they_come(changes: Changes, bucket: Bucket) -> None:
+    """In several batches of a running query, and of a second one after it."""
+    expected: list[tuple[str, str | None, int, str]] = []
+    for _ in range(2):
+        writer = changes.prepare(bucket, startingOffsets="earliest")
+        query = writer.trigger(processingTime="50 milliseconds").start()
+        try:
+            for _ in range(3):
+                bucket.put(a="x", b="y", c="z")
+                query.processAllAvailable()
+                revision = len(expected)
+                expected += [
+                    ("a", "x", revision + 1, "PUT"),
+                    ("b", "y", revision + 2, "PUT"),
+                    ("c", "z", revision + 3, "PUT"),
+                ]
+                assert changes.rows == expected
+        finally:
+            query.stop()
+
+
+def test_a_checkpoint_of_another_bucket(changes: Changes, bucket: Bucket, streams: Streams) -> None:
+    other = Bucket(streams)
+    bucket.put(a="1")
+    other.put(a="other", b="other")
+    changes.run(bucket, startingOffsets="earliest")
+    message = f"the checkpoint is of bucket {bucket.name}, and the query reads {other.name}"
+    with pytest.raises(StreamingQueryException, match=message):
+        changes.run(other, startingOffsets="earliest")
+    assert changes.rows == [("a", "1", 1, "PUT")]
 
 
 def test_enriching_a_stream(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import jetspark
 from jetspark.server import NatsServer
@@ -16,9 +16,9 @@ from jetspark.server import NatsServer
 from .conftest import Read, Streams
 
 
-def numbers(frame: object) -> list[int]:
+def numbers(frame: DataFrame) -> list[int]:
     """The payloads, which are numbers."""
-    return [int(row.data) for row in frame.orderBy("stream", "sequence").collect()]  # type: ignore[attr-defined]
+    return [int(row.data) for row in frame.orderBy("stream", "sequence").collect()]
 
 
 def test_columns(read: Read, streams: Streams) -> None:

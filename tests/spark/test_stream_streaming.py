@@ -10,7 +10,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-import jetspark
+import jetspark.sync
+from jetspark.server import NatsServer
+from tests.support.spark_query import Query
 
 from .conftest import Read, Streams
 
@@ -55,7 +57,8 @@ def test_what_is_there_in_limited_batches(follow: Read, streams: Streams, sink: 
     query = sink.run(follow(stream=stream, startingOffsets="earliest", maxOffsetsPerTrigger=100))
     assert [len(batch) for batch in sink.batches] == [100, 100, 50]
     assert sink.numbers == list(range(1, 251))
-    source = json.loads(query.lastProgress.json)["sources"][0]  # type: ignore[union-attr]
+    assert query.lastProgress is not None
+    source = json.loads(query.lastProgress.json)["sources"][0]
     assert source["startOffset"] == {stream: 200}
     assert source["endOffset"] == {stream: 250}
     assert source["latestOffset"] == {stream: 250}
@@ -94,6 +97,32 @@ def test_a_running_query(follow: Read, streams: Streams, sink: Sink) -> None:
             assert sink.numbers == list(range(1, first + 20))
     finally:
         query.stop()
+
+
+def test_a_small_batch_takes_few_requests(nats: NatsServer, streams: Streams) -> None:
+    stream = streams.new()
+    query = Query(servers=nats.url, stream=stream, startingOffsets="earliest")
+    with jetspark.sync.connect(nats.url) as nc:
+        asked = nc.subscribe("$JS.API.>")
+        nc.flush()
+
+        def requests() -> list[str]:
+            """Those for the stream since the last call, such as CONSUMER.CREATE."""
+            nc.publish("$JS.API.until.now")
+            found = []
+            while (subject := asked.next(timeout=30).subject) != "$JS.API.until.now":
+                if stream in subject.split("."):
+                    found.append(subject.removeprefix("$JS.API.").partition(f".{stream}")[0])
+            return [each for each in found if each != "CONSUMER.MSG.NEXT"]
+
+        for first in (1, 11):
+            streams.publish(stream, 10, first=first)
+            assert query.plan()
+            assert set(requests()) == {"STREAM.INFO"}
+            query.commit()
+            assert query.rows[-1] == list(range(first, first + 10))
+            assert requests() == ["CONSUMER.CREATE", "CONSUMER.DELETE", "STREAM.INFO"]
+    query.die()
 
 
 def test_messages_of_other_subjects_make_no_batches(

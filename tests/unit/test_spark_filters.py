@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate, combinations, pairwise, product
 from typing import Any, NamedTuple
 
 import pytest
@@ -30,6 +32,7 @@ from jetspark.spark.filters import CLOCKS, MOST_SUBJECTS, Narrowing, intersectio
 from jetspark.spark.ranges import Range
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+LATEST = CLOCKS - timedelta(microseconds=1)  # that a clock may be
 SUBJECT, SEQUENCE, TIME, STREAM = ("subject",), ("sequence",), ("timestamp",), ("stream",)
 
 
@@ -110,13 +113,14 @@ PATTERNS = st.lists(TOKENS | st.just("*"), min_size=1, max_size=4).flatmap(
 )
 # The clocks of two servers that lead the stream in turn, of which one is late.
 TIMES = st.tuples(
-    st.lists(st.tuples(st.integers(0, 120), st.booleans()), max_size=12), st.floats(0, 1)
+    st.lists(st.tuples(st.integers(0, 120), st.booleans()), min_size=1, max_size=12),
+    st.sampled_from([0.0, 0.5, 1.0]),
 )
 VALUES: dict[tuple[str, ...], st.SearchStrategy[Any]] = {
     SUBJECT: SUBJECTS
     | st.sampled_from(["a.", "a.b.", "", ".", "a..b", "a.*", "a.>", "x y", "a.b"]),
     SEQUENCE: st.integers(-2, 15),
-    TIME: st.integers(-200, 1500).map(lambda seconds: BEGIN + timedelta(seconds=seconds))
+    TIME: st.integers(-100, 500).map(lambda seconds: BEGIN + timedelta(seconds=seconds))
     | st.sampled_from([datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)]),
     STREAM: st.sampled_from(["A", "B", ""]),
 }
@@ -138,7 +142,13 @@ def filters_of(column: tuple[str, ...]) -> st.SearchStrategy[Filter]:
     return found | found.map(Not)
 
 
-FILTERS = st.lists(st.sampled_from(list(VALUES)).flatmap(filters_of), max_size=4)
+def lists_of(columns: Iterable[tuple[str, ...]]) -> st.SearchStrategy[list[Filter]]:
+    each = st.one_of([filters_of(column) for column in columns])
+    return st.lists(each, min_size=1, max_size=3)
+
+
+# Of one column, so that each of them has its share, and of all.
+FILTERS = st.one_of([lists_of([column]) for column in VALUES] + [lists_of(VALUES)])
 
 
 @st.composite
@@ -148,7 +158,7 @@ def messages(draw: st.DrawFn) -> list[Row]:
     passed = 0
     for sequence, (step, other) in enumerate(steps, 1):
         passed += step
-        moment = BEGIN + timedelta(seconds=passed) - other * late * CLOCKS
+        moment = BEGIN + timedelta(seconds=passed) - other * late * LATEST
         rows.append(Row("A", draw(SUBJECTS), sequence, moment))
     return rows
 
@@ -173,6 +183,61 @@ def test_no_row_that_satisfies_the_filters_is_left_out(
     patterns = found.subjects
     for number, pattern in enumerate(patterns):
         assert not any(subjects_collide(pattern, other) for other in patterns[number + 1 :])
+
+
+# -- few messages, all filters ------------------------------------------------------------------
+
+
+def check_all(rows: list[Row], filters: Iterable[list[Filter]], subjects: list[str]) -> None:
+    for each in filters:
+        wanted = {row.sequence for row in rows if all(satisfies(row, one) for one in each)}
+        if subjects:
+            wanted &= {
+                row.sequence
+                for row in rows
+                if any(subject_matches(pattern, row.subject) for pattern in subjects)
+            }
+        assert wanted <= what_is_read(rows, narrow(each, subjects)), (rows, each, subjects)
+
+
+def comparisons(column: tuple[str, ...], values: Iterable[Any]) -> list[Filter]:
+    kinds = (EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
+    return [kind(column, value) for kind in kinds for value in values]
+
+
+def test_all_pairs_of_filters_on_sequences() -> None:
+    rows = [Row("A", "a", sequence, BEGIN) for sequence in range(1, 6)]
+    filters = comparisons(SEQUENCE, range(7))
+    filters += [In(SEQUENCE, pair) for pair in product(range(7), repeat=2)]
+    check_all(rows, map(list, combinations(filters, 2)), [])
+    check_all(rows, ([each] for each in filters), [])
+
+
+def test_all_filters_on_subjects() -> None:
+    texts = [".".join(tokens) for size in (1, 2, 3) for tokens in product("ab", repeat=size)]
+    rows = [Row("A", text, number, BEGIN) for number, text in enumerate(texts, 1)]
+    prefixes = sorted({text[:size] for text in [*texts, "a.b.a.b"] for size in range(8)})
+    filters: list[Filter] = [EqualTo(SUBJECT, text) for text in texts]
+    filters += [In(SUBJECT, pair) for pair in pairwise(texts)]
+    filters += [StringStartsWith(SUBJECT, prefix) for prefix in prefixes]
+    patterns = [[], ["a.*"], ["*.b"], ["*.*.a"], ["a.>"], ["*.>"], ["a", "b.>"], ["a.a", "*.b.*"]]
+    for subjects in patterns:
+        check_all(rows, ([each] for each in filters), subjects)
+    check_all(rows, map(list, combinations(filters, 2)), ["*.>"])
+
+
+def test_all_filters_on_timestamps() -> None:
+    """With clocks that differ by as much as is allowed for."""
+    minutes = timedelta(minutes=1)
+    filters = comparisons(TIME, [BEGIN + each / 2 * minutes for each in range(-3, 8)])
+    for steps in product((0, 1), repeat=4):
+        for clocks in product((0, 1), repeat=4):
+            moments = [
+                BEGIN + passed * minutes - late * LATEST
+                for passed, late in zip(accumulate(steps), clocks, strict=True)
+            ]
+            rows = [Row("A", "a", number, moment) for number, moment in enumerate(moments, 1)]
+            check_all(rows, ([each] for each in filters), [])
 
 
 @given(PATTERNS, PATTERNS, SUBJECTS)

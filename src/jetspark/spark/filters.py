@@ -33,7 +33,7 @@ __all__ = ["CLOCKS", "Narrowing", "intersection", "narrow"]
 
 CLOCKS = timedelta(minutes=1)
 """Timestamps are in the order of the sequences only as far as the clocks of the servers agree that
-have led the stream. So much may they differ."""
+have led the stream. They may differ by less than this."""
 
 MOST_SUBJECTS = 16  # for one read: whether it is complete is asked for each of them
 _ALL = ">"

@@ -31,6 +31,8 @@ __all__ = ["KvStreamReader"]
 class KvStreamReader(StreamReader):
     """Follows a bucket."""
 
+    what = "bucket"
+
     def __init__(self, settings: ReadSettings, prefix: str, schema: StructType) -> None:
         super().__init__(settings, schema)
         self._prefix = prefix
@@ -58,6 +60,9 @@ class KvStreamReader(StreamReader):
         """The rows of a task."""
         for batch in read_partition(self._settings, SCHEMA.names, partition):
             yield entries(batch, self._prefix).select(self._columns)
+
+    def _check_streams(self, start: Offsets, latest: Offsets) -> None:
+        super()._check_streams(_by_bucket(start), _by_bucket(latest))
 
     def _plan(self, name: str) -> ReadPlan:
         # What is gone was replaced, which is the way of a bucket.

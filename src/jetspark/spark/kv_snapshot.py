@@ -14,14 +14,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from jetspark.errors import DataLossError, InvalidOptionError, JetSparkError, StalledReadError
+from jetspark.errors import DataLossError, InvalidOptionError, StalledReadError
 from jetspark.jetstream import DeliverPolicy, OrderedConsumer, Stream
 from jetspark.kv import KeyValue
 from jetspark.kv.names import stream_of
@@ -133,33 +133,27 @@ class Present:
         self._position = 0
         consumer = await self._persist(self._consumer)
         name = consumer.name
-        try:
-            async with consumer.arrow_batches(rows=self._settings.rows) as batches:
+        async with consumer.arrow_batches(rows=self._settings.rows) as batches:
+            waited = 0.0
+            while batches.pending or not await self._is_complete():
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        batch = await anext(batches)
+                except TimeoutError:
+                    batch = None
+                if consumer.name != name:
+                    self._position = -1
+                    return
+                if batch is None:
+                    waited += PATIENCE
+                    self._check_patience(waited)
+                    continue
                 waited = 0.0
-                while batches.pending or not await self._is_complete():
-                    try:
-                        async with asyncio.timeout(PATIENCE):
-                            batch = await anext(batches)
-                    except TimeoutError:
-                        batch = None
-                    if consumer.name != name:
-                        self._position = -1
-                        return
-                    if batch is None:
-                        waited += PATIENCE
-                        self._check_patience(waited)
-                        continue
-                    waited = 0.0
-                    self._position = batch.column("sequence")[-1].as_py()
-                    if again or self._position > self._last:
-                        batch = self._new(batch, always=again)
-                    if batch.num_rows:
-                        yield batch
-        finally:
-            try:
-                await consumer.delete()
-            except JetSparkError as error:
-                logger.info("consumer not deleted, the server will: %s", error)
+                self._position = batch.column("sequence")[-1].as_py()
+                if again or self._position > self._last:
+                    batch = self._new(batch, always=again)
+                if batch.num_rows:
+                    yield batch
 
     async def _consumer(self) -> OrderedConsumer:
         """A consumer on the leader of the stream: another server might deliver what is outdated.
@@ -299,7 +293,7 @@ class Past:
             count_losses=False,  # what is gone was replaced
         )
         source = RangeReader(self._stream, Range(self._stream.name, first, last), plan).batches()
-        async with aclosing(cast(AsyncGenerator[pa.RecordBatch, None], source)):
+        async with aclosing(source):
             async for batch in source:
                 yield batch
 

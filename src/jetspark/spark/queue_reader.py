@@ -9,14 +9,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from jetspark.errors import CheckpointError
 from jetspark.jetstream import Stream
 
-from .boundary import plain_errors
-from .connection import run
 from .queue_consumer import QueueConsumer
 from .range_reader import ReadPlan
 from .stream_options import ReadSettings
@@ -39,11 +36,9 @@ class QueueReader(StreamReader):
                 await self._admit(stream, create=True)
         return {name: await each.committed() for name, each in self._consumers.items()}
 
-    @plain_errors
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        """How far the next batch goes; what lies before it has been committed."""
-        run(self._acknowledge(start))
-        return super().latestOffset(start, limit)
+    async def _look(self, start: Offsets) -> Offsets:
+        await self._acknowledge(start)  # what lies before the next batch has been committed
+        return await super()._look(start)
 
     async def _acknowledge(self, start: Offsets) -> None:
         await self._open()

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,13 +33,19 @@ from jetspark.errors import (
     StalledReadError,
 )
 from jetspark.jetstream import StoredMessage, Stream, StreamInfo
-from jetspark.jetstream.consumer.arrow import SCHEMA
+from jetspark.jetstream.consumer.arrow import SCHEMA, ArrowStream
 from jetspark.protocol import subject_matches
 
 from .connection import persist
 from .ranges import Range
 
-__all__ = ["RangeReader", "ReadPlan", "check_identity", "leader_info", "next_sequence"]
+__all__ = [
+    "RangeReader",
+    "ReadPlan",
+    "check_identity",
+    "leader_info",
+    "next_sequence",
+]
 
 logger = logging.getLogger("jetspark.spark")
 
@@ -50,6 +56,7 @@ CHECK_INTERVAL = 0.5  # seconds between two looks at the first sequence of the s
 PATIENCE = 1.0  # seconds without a message before the leader is asked
 BATCH_BYTES = 16 * 1024 * 1024  # of messages that are asked for
 AT_A_TIME = 64  # messages, of a leader that gives them only one by one
+SMALL = 1000  # sequences of a range that is read without asking first whether anything is there
 
 
 @dataclass(frozen=True)
@@ -118,44 +125,45 @@ class RangeReader:
         self._safe = part.first - 1  # up to here, nothing was removed before it was read
         self._unread = 0  # sequences behind that, which held nothing for us when we came
         self._checked = 0.0
+        self.lost = 0
+        """How many messages, at most, were removed before they were read; known in the end."""
 
-    async def batches(self) -> AsyncIterator[pa.RecordBatch]:
+    async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """Read the range; raises if it cannot be read completely."""
         if self._joined:
             first = (await self._info()).state.first_seq
             self._position = self._safe = max(self._position, min(first - 1, self._part.last))
-        if not await self._is_complete():
+        if 0 < self._part.size <= SMALL or not await self._is_complete():
             source = self._ask() if self._plan.asking else self._consume()
-            async with aclosing(cast(AsyncGenerator[pa.RecordBatch, None], source)):
+            async with aclosing(source):
                 async for batch in source:
                     yield batch
         await self._check_loss()
 
     # -- with a consumer ------------------------------------------------------------------------
 
-    async def _consume(self) -> AsyncIterator[pa.RecordBatch]:
+    async def _consume(self) -> AsyncGenerator[pa.RecordBatch, None]:
         part, plan = self._part, self._plan
-        consumer = await self._persist(
-            self._stream.ordered_consumer,
-            filter_subjects=plan.subjects,
-            opt_start_seq=self._position + 1,
-            headers_only=plan.headers_only,
-            inactive_threshold=30.0,
-            max_reset_attempts=10,
-        )
         try:
-            async with consumer.arrow_batches(
-                rows=plan.rows, stop_after=part.size, on_warning=self._on_warning
-            ) as batches:
-                async for batch in self._until_complete(batches):
-                    yield batch
-        finally:
-            try:
-                await consumer.delete()
-            except JetSparkError as error:
-                logger.info("consumer not deleted, the server will: %s", error)
+            consumer = await self._persist(
+                self._stream.ordered_consumer,
+                filter_subjects=plan.subjects,
+                opt_start_seq=self._position + 1,
+                headers_only=plan.headers_only,
+                inactive_threshold=30.0,
+                max_reset_attempts=10,
+            )
+        except JetSparkError:
+            if await self._is_complete():
+                return  # for subjects that the stream cannot have, there is no consumer
+            raise
+        async with consumer.arrow_batches(
+            rows=plan.rows, stop_after=part.size, on_warning=self._on_warning
+        ) as batches:  # which deletes the consumer in the end
+            async for batch in self._until_complete(batches):
+                yield batch
 
-    async def _until_complete(self, batches: Any) -> AsyncIterator[pa.RecordBatch]:
+    async def _until_complete(self, batches: ArrowStream) -> AsyncGenerator[pa.RecordBatch, None]:
         part = self._part
         waited = 0.0
         while self._position < part.last:
@@ -180,11 +188,12 @@ class RangeReader:
             if batch.num_rows:
                 yield batch
             self._note(last, len(sequences))
-            await self._look_at_the_first()
+            if self._position < part.last:
+                await self._look_at_the_first()
 
     # -- without one ----------------------------------------------------------------------------
 
-    async def _ask(self) -> AsyncIterator[pa.RecordBatch]:
+    async def _ask(self) -> AsyncGenerator[pa.RecordBatch, None]:
         part, plan = self._part, self._plan
         waited = 0.0
         while self._position < part.last:
@@ -195,7 +204,8 @@ class RangeReader:
                 if found:
                     yield _record_batch(found, data=not plan.headers_only)
                 self._note(messages[-1].sequence, len(messages))
-                await self._look_at_the_first()
+                if self._position < part.last:
+                    await self._look_at_the_first()
             elif await self._is_complete():
                 return
             else:  # a server that lags behind has answered
@@ -302,6 +312,7 @@ class RangeReader:
         missing = min(unread, gone - self._safe)
         if missing <= 0 or not self._plan.count_losses:
             return
+        self.lost = missing
         message = (
             f"stream {part.stream!r}: up to {missing} messages between sequences {self._safe + 1} "
             f"and {gone} were removed before they were read; the stream begins at {first} now"

@@ -49,6 +49,9 @@ T = TypeVar("T")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams."""
 
+    what = "stream"
+    """What the offsets are of, for the user."""
+
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         self._settings = settings
         self._columns = schema.fieldNames()
@@ -90,21 +93,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """How far the next batch goes."""
-        now = time.monotonic()
-        if self._goal is None:
-            if self._is_quiet():
-                run(self._catch_up())
-            if not self._is_quiet():
-                run(self._ask())
-        latest = self._goal or self._latest
-        self._check_streams(start, latest)
-        run(self._check_ends(start))
+        latest = run(self._look(start))
         # A stream that joined the query later begins with its first message.
         begin = {name: start.get(name, first_offset(self._streams[name])) for name in latest}
         latest = {name: max(begin[name], latest[name]) for name in latest}
         if isinstance(limit, ReadAllAvailable):
             return latest
-        if self._shall_wait(begin, latest, now):
+        if self._shall_wait(begin, latest, time.monotonic()):
             return begin
         if isinstance(limit, ReadMaxRows):
             latest = limit_offsets(begin, latest, limit.max_rows)
@@ -114,9 +109,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What the streams have, for the progress of the query."""
         return self._latest
 
+    async def _look(self, start: Offsets) -> Offsets:
+        """What there is to read, of the streams that have been read so far."""
+        if self._goal is None:
+            if self._is_quiet():
+                await self._catch_up()
+            if not self._is_quiet():
+                await self._ask()
+        latest = self._goal or self._latest
+        self._check_streams(start, latest)
+        await self._check_ends(start)
+        return latest
+
+    def _is_open(self) -> bool:
+        """Whether it is known which streams there are."""
+        if self._settings.pattern is None:
+            return bool(self._streams)
+        return bool(self._streams) and time.monotonic() - self._listed <= NEW_STREAMS
+
     async def _open(self) -> None:
-        pattern = self._settings.pattern is not None
-        if self._streams and not (pattern and time.monotonic() - self._listed > NEW_STREAMS):
+        if self._is_open():
             return
         js = await self._settings.access.jetstream()
         for name, stream in (await open_streams(js, self._settings)).items():
@@ -142,10 +154,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_quiet(self) -> bool:
         """Whether the latest offsets are still what they were."""
-        pattern = self._settings.pattern is not None
-        if not self._latest or (pattern and time.monotonic() - self._listed > NEW_STREAMS):
-            return False
-        return all(name in self._watches and self._watches[name].quiet for name in self._latest)
+        return (
+            self._is_open()
+            and bool(self._latest)
+            and all(name in self._watches and self._watches[name].quiet for name in self._latest)
+        )
 
     async def _catch_up(self) -> None:
         """Let the watches see what the server has sent: something may be there since just now."""
@@ -181,8 +194,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = sorted(set(start) - set(latest))
         if unknown:
             raise CheckpointError(
-                f"the checkpoint is of stream {', '.join(unknown)}, and the query reads "
-                f"{', '.join(sorted(latest))}; use another checkpoint, or read the same streams"
+                f"the checkpoint is of {self.what} {', '.join(unknown)}, and the query reads "
+                f"{', '.join(sorted(latest))}; use another checkpoint, or read the same ones"
             )
 
     async def _check_ends(self, start: Offsets) -> None:
@@ -230,7 +243,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def partitions(self, start: Offsets, end: Offsets) -> list[RangePartition]:
         """The tasks of a batch; the same whenever it is asked for."""
-        run(self._open())  # a batch of before a restart comes without any other question
+        if not self._is_open():  # a batch of before a restart comes without any other question
+            run(self._open())
         parts = divide(
             [Range(name, start.get(name, 0) + 1, end[name]) for name in sorted(end)],
             min_partitions=self._settings.min_partitions,
@@ -241,7 +255,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             RangePartition(
                 part,
                 self._plan(part.stream),
-                created=self._streams[part.stream].cached_info.created,
+                self._streams[part.stream].cached_info,
                 joined=part.stream not in start,
             )
             for part in parts

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from datetime import datetime
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from jetspark.jetstream import RetentionPolicy, Stream
+from jetspark.jetstream import RetentionPolicy, Stream, StreamInfo
 
 from .boundary import plain_errors, plain_errors_in
 from .connection import iterate, persist, run
 from .filters import narrow
-from .positions import end_offsets, narrowed, open_stream, open_streams, start_offsets
+from .positions import end_offsets, narrowed, open_streams, start_offsets
 from .range_reader import RangeReader, ReadPlan
 from .ranges import Range, divide
 from .schema import arrow_columns
@@ -42,14 +40,14 @@ class RangePartition(InputPartition):
         self,
         part: Range,
         plan: ReadPlan,
+        stream: StreamInfo,
         *,
-        created: datetime | None = None,
         joined: bool = False,
     ) -> None:
         super().__init__(tuple(part))
         self.part = part
         self.plan = plan
-        self.created = created  # the stream
+        self.stream = stream  # as the driver knows it: one request less for each task
         self.joined = joined  # the stream came late to the query
 
 
@@ -61,10 +59,11 @@ def read_partition(
     part, plan = partition.part, partition.plan
 
     async def batches() -> AsyncIterator[pa.RecordBatch]:
-        stream = await persist(plan.stall_timeout, open_stream, settings.access, part.stream)
-        reader = RangeReader(stream, part, plan, created=partition.created, joined=partition.joined)
+        js = await persist(plan.stall_timeout, settings.access.jetstream)
+        stream, created = Stream(js, partition.stream), partition.stream.created
+        reader = RangeReader(stream, part, plan, created=created, joined=partition.joined)
         source = reader.batches()
-        async with aclosing(cast(AsyncGenerator[pa.RecordBatch, None], source)):
+        async with aclosing(source):
             async for batch in source:
                 yield arrow_columns(batch, columns, data=not plan.headers_only)
 
@@ -80,9 +79,9 @@ class StreamBatchReader(DataSourceReader):
         self._narrowing = narrow([], settings.plan.subjects)
 
     @plain_errors
-    def partitions(self) -> list[RangePartition]:
+    def partitions(self) -> list[InputPartition]:
         """The tasks."""
-        return run(self._partitions()) or [RangePartition(Range("", 1, 0), self._settings.plan)]
+        return [*run(self._partitions())] or [InputPartition(None)]
 
     async def _partitions(self) -> list[RangePartition]:
         settings = self._settings
@@ -94,9 +93,7 @@ class StreamBatchReader(DataSourceReader):
         )
         plans = {name: self._plan(stream) for name, stream in streams.items()}
         return [
-            RangePartition(
-                part, plans[part.stream], created=streams[part.stream].cached_info.created
-            )
+            RangePartition(part, plans[part.stream], streams[part.stream].cached_info)
             for part in parts
         ]
 
@@ -122,7 +119,7 @@ class StreamBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
-        if not partition.value[0]:
+        if partition.value is None:
             return iter(())  # nothing is there
         return read_partition(self._settings, self._columns, partition)
 
