@@ -6,24 +6,23 @@
 Everything that an application needs is here; exceptions are in `jetspark.errors`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import errors
-from .client import Client, connect
-from .connection import (
-    Backoff,
-    ConnectionEvent,
-    ConnectionState,
-    ConnectOptions,
-    EventKind,
-    Message,
-    MessageCallback,
-    Statistics,
-    Subscription,
-)
-from .protocol import Headers, HeadersLike, ServerInfo
-
 if TYPE_CHECKING:
+    from . import errors
+    from .client import Client, connect
+    from .connection import (
+        Backoff,
+        ConnectionEvent,
+        ConnectionState,
+        ConnectOptions,
+        EventKind,
+        Message,
+        MessageCallback,
+        Statistics,
+        Subscription,
+    )
     from .context import JetStream
     from .jetstream import (
         AccountInfo,
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
         ObjectStoreStatus,
         ObjectWatcher,
     )
+    from .protocol import Headers, HeadersLike, ServerInfo
 
 __all__ = [
     "APIStats",
@@ -206,14 +206,25 @@ __all__ = [
 ]
 
 
+_CORE = ("client", "connection", "protocol")
+_JETSTREAM = ("context", "jetstream", "kv", "objects")
+
+
 def __getattr__(name: str) -> Any:
-    """Import JetStream when something of it is first used: core NATS needs none of it."""
+    """Import what a name needs when it is first used: core NATS, or JetStream as well.
+
+    The command line is below this package, and shows its help without a client.
+    """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import context, jetstream, kv, objects
-
-    for module in (context, jetstream, kv, objects):
+    if name == "errors":
+        return import_module(".errors", __name__)
+    for module in map(_module, (*_CORE, *_JETSTREAM)):
         if name in module.__all__:
             value = globals()[name] = getattr(module, name)
             return value
     raise AssertionError(f"{name!r} is promised and nowhere to be found")
+
+
+def _module(name: str) -> Any:
+    return import_module(f".{name}", __name__)

@@ -25,17 +25,23 @@ _LINE_EVERY = 5.0  # seconds, in a log
 @functools.cache
 def out() -> Console:
     """For results."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=True)
+    return _console(stderr=False)
 
 
 @functools.cache
 def stderr() -> Console:
     """For everything else."""
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # what becomes of it is decided in failures.py, as for all errors
+
+    return Plain(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def say(text: str) -> None:
@@ -72,13 +78,14 @@ class Meter:
     def show(self, done: int, total: int | None = None, note: str = "") -> None:
         """Tell where the job is."""
         now = time.monotonic()
+        rate = done / max(now - self._start, 1e-9)
+        note = f"{rate:,.0f}/s{note and f', {note}'}"
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done, total=total, note=note)
         elif now - self._told >= _LINE_EVERY:
             self._told = now
             of = f" of {total:,}" if total is not None else ""
-            rate = done / max(now - self._start, 1e-9)
-            say(f"{self._what}: {done:,}{of} {self._unit}, {rate:,.0f}/s{note and f', {note}'}")
+            say(f"{self._what}: {done:,}{of} {self._unit}, {note}")
 
 
 class _Silent(Meter):

@@ -14,18 +14,11 @@ status   meaning
 
 from __future__ import annotations
 
+import os
 import traceback
 from enum import IntEnum
 
 from jetspark.cli import console
-from jetspark.errors import (
-    ConnectionError,
-    InvalidArgumentError,
-    JetSparkError,
-    MissingExtraError,
-    NoRespondersError,
-    TimeoutError,
-)
 
 __all__ = ["CommandError", "Status", "report", "status_of"]
 
@@ -67,6 +60,16 @@ def status_of(error: BaseException) -> Status:
         return error.status
     if isinstance(error, KeyboardInterrupt):
         return Status.INTERRUPTED
+    # Not at the top: help does without the errors of the client.
+    from jetspark.errors import (
+        ConnectionError,
+        InvalidArgumentError,
+        JetSparkError,
+        MissingExtraError,
+        NoRespondersError,
+        TimeoutError,
+    )
+
     if isinstance(error, InvalidArgumentError | MissingExtraError):
         return Status.USAGE
     if isinstance(error, ConnectionError | TimeoutError | NoRespondersError):
@@ -79,10 +82,14 @@ def status_of(error: BaseException) -> Status:
 def report(error: BaseException, *, verbose: bool) -> Status:
     """Tell of an error on stderr, and give the exit status."""
     if isinstance(error, BrokenPipeError):
-        return Status.DONE  # the reader of our output had enough: `jetspark ... | head`
+        # The reader of our output had enough: `jetspark ... | head`. What is left goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return Status.DONE
     if isinstance(error, KeyboardInterrupt):
         console.warn("interrupted")
         return Status.INTERRUPTED
+    from jetspark.errors import JetSparkError
+
     known = isinstance(error, CommandError | JetSparkError | OSError)
     text = str(error) if known else f"{type(error).__name__}: {error}"
     console.error(text.strip() or type(error).__name__)

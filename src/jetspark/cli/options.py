@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import textwrap
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["NatsOptions", "OutputOptions", "SparkOptions", "takes"]
+__all__ = ["NatsOptions", "OutputOptions", "SparkOptions", "examples", "takes"]
 
 _NATS = "Where NATS is"
 _SPARK = "Where Spark is"
@@ -138,16 +139,7 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
             )
             continue
         groups[name] = group
-        fields = typing.get_type_hints(group, include_extras=True)
-        parameters.extend(
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=fields[field.name],
-            )
-            for field in dataclasses.fields(group)
-        )
+        parameters.extend(_parameters(group))
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -160,3 +152,23 @@ def takes(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+@functools.cache
+def _parameters(group: type) -> list[inspect.Parameter]:
+    """The options of a class."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(group)
+    ]
+
+
+def examples(lines: str) -> str:
+    """The epilog of a command: lines that may be copied, with remarks after `#`.
+
+    >>> examples("jetspark server --port 0  # a free port").splitlines()[-2]
+    'jetspark server --port 0  # a free port'
+    """
+    return f"Examples:\n\n```text\n{textwrap.dedent(lines).strip()}\n```"

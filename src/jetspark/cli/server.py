@@ -11,14 +11,23 @@ import typer
 
 from jetspark.cli import console
 from jetspark.cli.failures import CommandError
-from jetspark.cli.options import OutputOptions, takes
+from jetspark.cli.options import OutputOptions, examples, takes
 
 __all__ = ["register"]
+
+_EXAMPLES = examples(
+    """
+    jetspark server                            # port 4222, data in .jetspark/nats
+    jetspark server --store data --port 5222
+    jetspark server --port 0 --json            # a free port; the URL is in the JSON
+    NATS_URL=nats://127.0.0.1:4222 jetspark top
+    """
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: jetspark server --store data --port 4222")(server)
+    app.command(epilog=_EXAMPLES)(server)
 
 
 @takes

@@ -5,7 +5,10 @@ What Spark prints goes into a log file in `.jetspark/logs`, which errors point t
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from jetspark.cli.failures import CommandError, Status
 from jetspark.cli.options import SparkOptions
+from jetspark.cli.spark_home import use_spark_home
 from jetspark.cli.target import PROJECT
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["log_path", "spark_session"]
 
 _LOGS_KEPT = 10
+_REACH_TIMEOUT = 5.0  # seconds
 _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -54,6 +59,8 @@ def spark_session(
     with _output_to(log):
         try:
             spark = _start(options, settings, name)
+        except CommandError:
+            raise
         except Exception as error:
             where = options.remote or options.master or "local Spark"
             raise CommandError(
@@ -69,20 +76,32 @@ def spark_session(
 
 
 def _start(options: SparkOptions, settings: dict[str, str], name: str) -> SparkSession:
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    from jetspark.spark import register
+
+    # It prints each error of a query on stderr, as JSON, before it is raised.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(f"jetspark {name}")
     if options.remote is not None:
+        _check_reachable(options.remote, "sc://", "--remote")
+        if options.remote.startswith("local"):  # a server of our own
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = builder.remote(options.remote)
         for key, value in settings.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
         spark.addArtifacts(str(_package()), pyfile=True)
+        register(spark)  # it does not look for formats in what was added
         return spark
     master = options.master or settings.get("spark.master") or "local[*]"
+    _check_java()
+    _check_reachable(master, "spark://", "--master")
     local = master.startswith("local") and not master.startswith("local-cluster")
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        use_spark_home(PROJECT)
     for key, value in {**_DEFAULTS, **(_LOCAL if local else {}), **settings}.items():
         builder = builder.config(key, value)
     spark = builder.master(master).getOrCreate()
@@ -90,6 +109,38 @@ def _start(options: SparkOptions, settings: dict[str, str], name: str) -> SparkS
     if not local:
         spark.sparkContext.addPyFile(str(_package()))
     return spark
+
+
+def _check_java() -> None:
+    """Spark itself would only say that something exited."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java is None:
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH, and JAVA_HOME is not set"
+        raise CommandError(
+            f"Spark needs Java 17 or newer, and there is no java {where}; install it, or use "
+            "--remote with a Spark Connect server",
+            Status.UNAVAILABLE,
+        )
+
+
+def _check_reachable(url: str, scheme: str, option: str) -> None:
+    """Spark itself would try for minutes before it says so."""
+    if not url.startswith(scheme):
+        return
+    for address in url.removeprefix(scheme).partition("/")[0].split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            host, port = address, "15002" if scheme == "sc://" else "7077"
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _REACH_TIMEOUT).close()
+        except (OSError, OverflowError):
+            continue
+        return
+    raise CommandError(
+        f"nobody answers at {url}; is Spark running there, and is {option} right?",
+        Status.UNAVAILABLE,
+    )
 
 
 def _package() -> Path:
