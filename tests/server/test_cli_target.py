@@ -151,6 +151,7 @@ def test_a_command_that_was_killed_is_followed_by_another() -> None:
         '{"url": "nats://127.0.0.1:1", "name": "x", "pid": 999999999}',
         json.dumps({"url": "nats://127.0.0.1:1", "name": "x", "pid": os.getpid()}),
     ],
+    ids=["empty", "broken", "other", "gone", "another program"],
 )
 def test_what_was_left_behind_does_not_matter(note: str) -> None:
     NOTE.parent.mkdir()

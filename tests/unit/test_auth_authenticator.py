@@ -295,14 +295,18 @@ class TestRefusals:
             Authenticator(**options)
 
     @pytest.mark.parametrize(
-        "seed", [SEED[:-1], SEED + "A", SEED[:-4] + "1111", SEED[:9] + SEED[9:].lower()]
+        "seed",
+        [SEED[:-1], SEED + "A", SEED[:-4] + "1111", SEED[:9] + SEED[9:].lower()],
+        ids=["shorter", "longer", "other", "lower case"],
     )
     def test_damaged_seed_is_refused_at_once(self, seed: str) -> None:
         with pytest.raises(InvalidOptionError, match=r"^option 'nkey_seed': ") as caught:
             Authenticator(nkey_seed=seed)
         assert seed[2:9] not in str(caught.value)
 
-    @pytest.mark.parametrize(("name", "value"), [("creds", JWT), ("creds", SEED)])
+    @pytest.mark.parametrize(
+        ("name", "value"), [("creds", JWT), ("creds", SEED)], ids=["jwt", "seed"]
+    )
     async def test_a_secret_in_place_of_a_path_is_not_shown(self, name: str, value: str) -> None:
         options: dict[str, Any] = {name: value}
         with pytest.raises(InvalidOptionError, match="takes the path or the content") as caught:
