@@ -17,6 +17,7 @@ hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups when it has its turn
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let several processes share the tests by file, and one of them begin with all of Spark's."""
     for item in items:
