@@ -9,7 +9,7 @@ RUNNABLE := $(VENV)/.runnable
 NAME ?= core_sub
 ARGS ?=
 # Most tests wait for a server; two processes share the work and the cores.
-PARALLEL ?= --numprocesses 2 --dist loadgroup
+PARALLEL ?= --numprocesses 2 --dist loadscope --no-loadscope-reorder
 VERSION ?= 2.12.8
 SERVER_DIR := .servers/$(VERSION)
 

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import hypothesis
 import pytest
 import pytest_asyncio
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.support.servers"]
 
@@ -17,13 +19,22 @@ hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("suite")
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups when it has its turn
+class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Lets several processes share the tests by file, and one of them do all of Spark's."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """How `make test` divides the tests."""
+    return _Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let several processes share the tests by file, and one of them begin with all of Spark's."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.path.name))
-    items.sort(key=lambda item: item.path.parent.name != "spark")
+    """Begin with those that take longest: Spark's, and servers that fail."""
+    order = ["spark", "fault"]
+    items.sort(key=lambda item: (*order, item.path.parent.name).index(item.path.parent.name))
 
 
 @pytest.fixture(autouse=True)
