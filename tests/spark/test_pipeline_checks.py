@@ -156,20 +156,20 @@ def test_paths() -> None:
     assert local_path("s3a://bucket/b") is None
 
 
-def test_init_and_check(nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_and_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The starter is good as it is written, and is not written over."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(starter, "STREAM", "ORDERS")
     runner = CliRunner()
-    made = runner.invoke(app, ["init", "new", "--server", nats.url, "--json"])
-    assert made.exit_code == 0, made.output
-    assert json.loads(made.stdout)["messages"] == len(starter.sample_orders())
-    monkeypatch.chdir(tmp_path / "new")
-    checked = runner.invoke(app, ["check", "--no-spark", "--server", nats.url])
-    assert checked.exit_code == 0, checked.output
-    assert "pipeline.yml is good (SQL was not checked)" in checked.stdout
-    monkeypatch.chdir(tmp_path)
-    again = runner.invoke(app, ["init", "new", "--server", nats.url])
+    with run_server() as own:  # its streams have names that others have, too
+        made = runner.invoke(app, ["init", "new", "--server", own.url, "--json"])
+        assert made.exit_code == 0, made.output
+        assert json.loads(made.stdout)["messages"] == len(starter.sample_orders())
+        monkeypatch.chdir(tmp_path / "new")
+        checked = runner.invoke(app, ["check", "--no-spark", "--server", own.url])
+        assert checked.exit_code == 0, checked.output
+        assert "pipeline.yml is good (SQL was not checked)" in checked.stdout
+        monkeypatch.chdir(tmp_path)
+        again = runner.invoke(app, ["init", "new", "--server", own.url])
     assert again.exit_code == Status.USAGE
     assert "exists already; name another directory" in again.output
 

@@ -60,12 +60,12 @@ def deliveries(nats: NatsServer) -> Iterator[Deliveries]:
 
 @pytest.fixture(scope="module")
 def stream(streams: Streams) -> str:
-    """Four hundred numbers of four subjects, which begin with "orders"."""
+    """Four hundred numbers of four subjects, which begin with "pushed"."""
 
     async def fill(js: jetspark.JetStream) -> None:
-        await js.create_stream(name="PUSHDOWN", subjects=["orders.>"])
+        await js.create_stream(name="PUSHDOWN", subjects=["pushed.>"])
         for number in range(400):
-            subject = f"orders.{SUBJECTS[number // 100]}"
+            subject = f"pushed.{SUBJECTS[number // 100]}"
             await js.publish_async(subject, b"%d" % (number + 1))
         await js.publish_async_complete(timeout=30)
 
@@ -90,21 +90,21 @@ def sequences(frame: DataFrame) -> list[int]:
         ("sequence IN (7, 8, 12)", [7, 8, 12], 6),
         ("sequence > 400", [], 0),
         ("sequence > 10 AND sequence < 5", [], 0),
-        ("subject = 'orders.us.ny'", range(201, 301), 100),
+        ("subject = 'pushed.us.ny'", range(201, 301), 100),
         (
-            "subject IN ('orders.us.ny', 'orders.eu.de')",
+            "subject IN ('pushed.us.ny', 'pushed.eu.de')",
             [*range(1, 101), *range(201, 301)],
             200,
         ),
-        ("subject LIKE 'orders.eu.%'", range(1, 201), 200),
-        ("subject LIKE 'orders.eu.d%'", range(1, 101), 200),
-        ("subject LIKE 'orders.e%' AND sequence <= 310", [*range(1, 201), *range(301, 311)], 310),
+        ("subject LIKE 'pushed.eu.%'", range(1, 201), 200),
+        ("subject LIKE 'pushed.eu.d%'", range(1, 101), 200),
+        ("subject LIKE 'pushed.e%' AND sequence <= 310", [*range(1, 201), *range(301, 311)], 310),
         ("subject LIKE '%.us.ny'", range(201, 301), 400),
-        ("subject = 'orders.us.ny' AND sequence > 290", range(291, 301), 10),
+        ("subject = 'pushed.us.ny' AND sequence > 290", range(291, 301), 10),
         ("subject = 'nowhere'", [], 0),
         ("stream = 'PUSHDOWN'", range(1, 401), 400),
         ("stream = 'OTHER'", [], 0),
-        ("sequence < 3 OR subject = 'orders.us.ny'", [1, 2, *range(201, 301)], 400),
+        ("sequence < 3 OR subject = 'pushed.us.ny'", [1, 2, *range(201, 301)], 400),
         ("NOT sequence = 150 AND sequence < 152", [*range(1, 150), 151], 151),
         ("timestamp > '{before}' AND timestamp < '{after}'", range(1, 401), 400),
         ("timestamp <= '{before}'", [], 0),
@@ -138,7 +138,7 @@ def test_without_the_setting_spark_filters(
         assert sequences(frame.where("sequence = 160")) == [160]
     finally:
         spark.conf.unset(SETTING)
-    frame = read(stream=stream).where("subject LIKE 'orders.eu.%'")
+    frame = read(stream=stream).where("subject LIKE 'pushed.eu.%'")
     assert sequences(frame) == list(range(1, 201))
 
 
@@ -147,10 +147,10 @@ def test_within_the_options(
     read: Read, streams: Streams, stream: str, deliveries: Deliveries
 ) -> None:
     options = {"stream": stream, "startingOffsets": 50, "endingOffsets": 250}
-    frame = read(**options, subjects="orders.*.*").where("subject LIKE 'orders.eu.%'")
+    frame = read(**options, subjects="pushed.*.*").where("subject LIKE 'pushed.eu.%'")
     assert sequences(frame) == list(range(50, 201))
     assert deliveries.of(stream) == 151
-    frame = read(**options, subjects="orders.us.>").where("subject = 'orders.eu.de'")
+    frame = read(**options, subjects="pushed.us.>").where("subject = 'pushed.eu.de'")
     assert sequences(frame) == []
     assert sequences(read(**options).where("sequence >= 240 AND sequence <= 260")) == list(
         range(240, 251)
@@ -192,7 +192,7 @@ def test_columns_that_are_chosen(
     frame = reader.schema("sequence BIGINT, subject STRING").load()
     assert frame.columns == ["sequence", "subject"]
     assert sorted(tuple(row) for row in frame.collect()) == [
-        (number, f"orders.{SUBJECTS[(number - 1) // 100]}") for number in range(1, 401)
+        (number, f"pushed.{SUBJECTS[(number - 1) // 100]}") for number in range(1, 401)
     ]
     assert deliveries.of(stream) == 400
     assert deliveries.size_of(stream) == 0
