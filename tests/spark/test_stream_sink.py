@@ -90,7 +90,7 @@ def test_all_rows_of_a_partition_together(
         (
             "'x' AS data",
             {"subject": "nobody.stores.this"},
-            "not store subject 'nobody.stores.this'",
+            "no stream stores subject 'nobody.stores.this'",
         ),
         ("'x' AS data", {"subject": "s", "expectedStream": "NOT_THERE"}, "no stream 'NOT_THERE'"),
         ("'x' AS data", {"subject": "s", "maxPendng": "1"}, "did you mean 'maxPending'"),
