@@ -8,8 +8,8 @@ INSTALLED := $(VENV)/.installed
 RUNNABLE := $(VENV)/.runnable
 NAME ?= core_sub
 ARGS ?=
-# Most tests wait for a server; two processes share the work and the cores.
-PARALLEL ?= --numprocesses 2 --dist loadscope --no-loadscope-reorder
+# Most tests wait for something; three processes share the work on two cores.
+PARALLEL ?= --numprocesses 3 --dist loadscope --no-loadscope-reorder
 VERSION ?= 2.12.8
 SERVER_DIR := .servers/$(VERSION)
 

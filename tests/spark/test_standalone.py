@@ -176,6 +176,7 @@ def jobs(cluster: SparkCluster, nats: NatsServer, tmp_path: Path) -> Jobs:
     return Jobs(cluster, Streams(nats), tmp_path)
 
 
+@pytest.mark.faults
 def test_a_batch_job_with_the_package_as_a_zip(
     jobs: Jobs, cluster: SparkCluster, package: Path, tmp_path: Path
 ) -> None:
