@@ -13,7 +13,14 @@
     │   │       ├── InvalidConsumerNameError
     │   │       ├── InvalidBucketNameError
     │   │       └── InvalidKeyError
-    │   └── MaxPayloadError
+    │   ├── MaxPayloadError
+    │   ├── InvalidPipelineError            what is wrong with the file: `problems`
+    │   └── InvalidQueryError               SQL that Spark does not accept
+    ├── FailedQueryError
+    ├── PipelineFailedError
+    ├── PipelineBusyError
+    ├── ArchiveError
+    │   └── SparkJobError
     ├── MissingExtraError (ImportError)     a feature needs `pip install jetspark[...]`
     ├── ProtocolError                       the other side broke the NATS protocol
     ├── ServerProcessError                  a nats-server started by jetspark.server failed
@@ -142,19 +149,25 @@ The names `ConnectionError` and `TimeoutError` extend the builtins of the same n
 `except TimeoutError` catches ours, whichever of the two is in scope.
 
 The classes are defined in `_errors_core` (the client itself), `_errors_api` (what the JetStream API
-answers) and `_errors_jetstream` (the rest of JetStream, buckets and objects); this module is where
-to import them from.
+answers), `_errors_jetstream` (the rest of JetStream, buckets and objects) and `_errors_pipeline`
+(the pipeline tool); this module is where to import them from.
 
 All of them pickle (Spark sends them between processes): an instance is its message plus keyword
 attributes, nothing else.
 """
 
-from jetspark import _errors_api, _errors_core, _errors_jetstream
+from jetspark import _errors_api, _errors_core, _errors_jetstream, _errors_pipeline
 from jetspark._errors_api import *  # noqa: F403 - each module lists its names in __all__
 from jetspark._errors_core import *  # noqa: F403
 from jetspark._errors_jetstream import *  # noqa: F403
+from jetspark._errors_pipeline import *  # noqa: F403
 
-__all__ = [*_errors_core.__all__, *_errors_api.__all__, *_errors_jetstream.__all__]
+__all__ = [
+    *_errors_core.__all__,
+    *_errors_api.__all__,
+    *_errors_jetstream.__all__,
+    *_errors_pipeline.__all__,
+]
 
 # The public name is the one that tracebacks show and that pickles refer to.
 for _name in __all__:

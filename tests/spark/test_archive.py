@@ -17,12 +17,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetspark
-from jetspark.errors import DataLossError, InvalidOptionError, StreamNotFoundError
+from jetspark.errors import ArchiveError, DataLossError, InvalidOptionError, StreamNotFoundError
 from jetspark.pipeline import archive as archive_module
 from jetspark.pipeline.archive import ArchiveOptions, archive
 from jetspark.pipeline.archive_directory import open_archive, read_archive
 from jetspark.pipeline.archive_verify import Verified, verify
-from jetspark.pipeline.manifest import ArchiveError
 from jetspark.server import NatsServer
 from jetspark.spark.connection import Access
 from tests.support.archives import access_to, archive_here, read_all
@@ -318,7 +317,7 @@ def test_a_full_disk(stream: str, nats: NatsServer, tmp_path: Path) -> None:
 import resource
 from pathlib import Path
 from tests.support.archives import access_to, archive_here
-from jetspark.pipeline.manifest import ArchiveError
+from jetspark.errors import ArchiveError
 access = access_to({nats.url!r})
 archive_here(access, {stream!r}, Path({str(tmp_path)!r}), until=10)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))

@@ -15,9 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetspark.sync
-from jetspark.errors import InvalidArgumentError
+from jetspark.errors import FailedQueryError, InvalidArgumentError, InvalidQueryError
 from jetspark.pipeline.query import Answer, Queries, distinct, is_interrupt
-from jetspark.pipeline.sql_errors import FailedQueryError, InvalidQueryError
 from jetspark.pipeline.sql_text import Table
 from jetspark.pipeline.tables import Tables
 from jetspark.server import NatsServer, run_server

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import jetspark.sync
 from jetspark.cli.failures import Status
 from jetspark.cli.main import app
+from jetspark.errors import InvalidPipelineError, PipelineBusyError
 from jetspark.pipeline import job, starter
-from jetspark.pipeline.problems import InvalidPipelineError, Problems
+from jetspark.pipeline.problems import Problems
 from jetspark.pipeline.server_checks import check_system, local_path
 from jetspark.server import NatsServer, run_server
 from tests.support.clients import unique
@@ -141,7 +142,7 @@ def test_a_server_that_is_away_may_come_back(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_used_by_one_at_a_time(tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, GOOD.format(path=tmp_path))
-    with job._checkpoint(pipeline) as path, pytest.raises(job.PipelineBusyError, match="already"):
+    with job._checkpoint(pipeline) as path, pytest.raises(PipelineBusyError, match="already"):
         assert path == str(tmp_path / "checkpoint")
         with job._checkpoint(pipeline):
             pass

@@ -13,10 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import jetspark.sync
-from jetspark.errors import JetSparkError, KeyNotFoundError
+from jetspark.errors import (
+    InvalidPipelineError,
+    JetSparkError,
+    KeyNotFoundError,
+    PipelineFailedError,
+)
 from jetspark.pipeline import herald, job, runner
-from jetspark.pipeline.failure import PipelineFailedError
-from jetspark.pipeline.problems import InvalidPipelineError
 from jetspark.pipeline.progress import Progress
 from jetspark.server import NatsServer
 from tests.support.clients import unique

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 import jetspark
-from jetspark.errors import NoMatchingStreamError, StreamNotFoundError, SubjectOverlapError
+from jetspark.errors import (
+    ArchiveError,
+    NoMatchingStreamError,
+    StreamNotFoundError,
+    SubjectOverlapError,
+)
 from jetspark.pipeline import replay as replay_module
-from jetspark.pipeline.manifest import ArchiveError
 from jetspark.pipeline.replay import Replayed, ReplayOptions, replay
 from jetspark.pipeline.replay_note import Notebook
 from jetspark.pipeline.replay_read import Selection

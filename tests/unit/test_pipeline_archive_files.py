@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jetspark.errors import ArchiveError
 from jetspark.jetstream.consumer.arrow import SCHEMA
 from jetspark.pipeline import archive_write
 from jetspark.pipeline.archive_check import Check
 from jetspark.pipeline.archive_directory import ArchiveDirectory
 from jetspark.pipeline.archive_split import split
 from jetspark.pipeline.archive_write import PartWriter
-from jetspark.pipeline.manifest import ArchivedFile, ArchivedRange, ArchiveError, Head
+from jetspark.pipeline.manifest import ArchivedFile, ArchivedRange, Head
 from jetspark.pipeline.replay_read import Selection, in_order, survey
 from jetspark.spark.ranges import Range
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from jetspark.errors import ArchiveError
 from jetspark.pipeline.archive_directory import open_archive, read_archive
 from jetspark.pipeline.manifest import (
     ArchivedFile,
     ArchivedRange,
-    ArchiveError,
     Head,
     Manifest,
 )

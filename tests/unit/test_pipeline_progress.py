@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from jetspark.pipeline.failure import PipelineFailedError, cause_of
+from jetspark.errors import PipelineFailedError
+from jetspark.pipeline.failure import cause_of
 from jetspark.pipeline.progress import Meter, Progress, QueryProgress, lag_of
 
 

@@ -13,9 +13,9 @@ from jetspark.cli.options import SparkOptions
 from jetspark.cli.pipelines import pipeline_errors, spark_of
 from jetspark.cli.progress import Shown, pipeline_shown, summary
 from jetspark.cli.spark_home import use_spark_home
-from jetspark.pipeline.failure import PipelineFailedError
+from jetspark.errors import PipelineFailedError
 from jetspark.pipeline.parse import parse
-from jetspark.pipeline.problems import InvalidPipelineError, Mark, Problem, Problems
+from jetspark.pipeline.problems import Mark, Problem, Problems, pipeline_error
 from jetspark.pipeline.progress import Progress, QueryProgress
 from jetspark.pipeline.spec import Pipeline
 
@@ -83,11 +83,11 @@ def test_errors_for_people() -> None:
         pytest.raises(CommandError, match=r"p\.yml has 2 problems") as failure,
         pipeline_errors(None),
     ):
-        raise InvalidPipelineError("p.yml", [problem, passing])
+        raise pipeline_error("p.yml", [problem, passing])
     assert failure.value.status is Status.USAGE
     assert failure.value.details == "p.yml:1:1: away\np.yml:1:2: wrong"
     with pytest.raises(CommandError, match="has 1 problem;") as failure, pipeline_errors(None):
-        raise InvalidPipelineError("p.yml", [passing])
+        raise pipeline_error("p.yml", [passing])
     assert failure.value.status is Status.UNAVAILABLE
     for retryable, status in ((True, Status.UNAVAILABLE), (False, Status.FAILED)):
         with pytest.raises(CommandError) as failure, pipeline_errors(Path("x.log")):

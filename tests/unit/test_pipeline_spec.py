@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from jetspark.errors import InvalidPipelineError
 from jetspark.pipeline import starter
 from jetspark.pipeline.job import load
 from jetspark.pipeline.parse import parse
-from jetspark.pipeline.problems import InvalidPipelineError, Mark, Problem, Problems
+from jetspark.pipeline.problems import Mark, Problem, Problems, pipeline_error
 from jetspark.pipeline.spec import INFER, Kind, Mode, Payload, Pipeline
 
 GOOD = """
@@ -57,7 +58,7 @@ def read(text: str, **environment: str) -> tuple[Pipeline | None, Problems]:
 def wrong(text: str, **environment: str) -> list[str]:
     """What is wrong, as people see it."""
     _, problems = read(text, **environment)
-    return InvalidPipelineError("p.yml", problems.found).lines()
+    return pipeline_error("p.yml", problems.found).lines()
 
 
 def test_a_good_file() -> None:
@@ -273,10 +274,10 @@ def test_the_file_is_missing(tmp_path: Path) -> None:
 
 def test_the_error() -> None:
     first, second = Problem(Mark(2, 1), "second", True), Problem(Mark(1, 5), "first", True)
-    error = InvalidPipelineError("p.yml", [first, second])
+    error = pipeline_error("p.yml", [first, second])
     assert str(error) == "p.yml:1:5: first\np.yml:2:1: second"
     assert error.passing
-    assert not InvalidPipelineError("p.yml", [first, Problem(Mark(3, 1), "x")]).passing
+    assert not pipeline_error("p.yml", [first, Problem(Mark(3, 1), "x")]).passing
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.file, copy.problems) == (error.file, error.problems)
 

@@ -130,7 +130,8 @@ def _archive(
     options: ArchiveOptions, spark: SparkOptions, output: OutputOptions, stop: Stop
 ) -> None:
     from jetspark.cli.session import log_path, spark_session
-    from jetspark.pipeline.archive import SparkJobError, archive
+    from jetspark.errors import SparkJobError
+    from jetspark.pipeline.archive import archive
 
     with ExitStack() as stack:
         started: list[SparkSession] = []

@@ -23,8 +23,7 @@ _SHUFFLE_PARTITIONS = "8"  # of local Spark; its own default is meant for cluste
 @contextmanager
 def pipeline_errors(log: Path | None) -> Iterator[None]:
     """Tell what is wrong with a file line by line, and of a failed query where the log is."""
-    from jetspark.pipeline.failure import PipelineFailedError
-    from jetspark.pipeline.problems import InvalidPipelineError
+    from jetspark.errors import InvalidPipelineError, PipelineFailedError
 
     try:
         yield

@@ -180,7 +180,7 @@ class Runner:
 
     def run(self, statement: str, *, last: bool = True) -> None:
         """Run a statement and show its rows; only those of the last one go to a file."""
-        from jetspark.pipeline.sql_errors import FailedQueryError, InvalidQueryError
+        from jetspark.errors import FailedQueryError, InvalidQueryError
         from jetspark.pipeline.sql_text import tables
 
         self.check([statement])

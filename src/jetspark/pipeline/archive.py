@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jetspark.errors import (
+    ArchiveError,
     CheckpointError,
     DataLossError,
     InvalidOptionError,
     MessageNotFoundError,
+    SparkJobError,
     StreamNotFoundError,
 )
 from jetspark.jetstream import RetentionPolicy, Stream, StreamInfo
@@ -27,13 +29,13 @@ from jetspark.spark.ranges import Range, divide
 from .archive_directory import TEMPORARY, ArchiveDirectory, open_archive
 from .archive_write import ArchiveTask, WrittenPart, run_tasks
 from .failure import cause_of
-from .manifest import ArchivedRange, ArchiveError, Head
+from .manifest import ArchivedRange, Head
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["ArchiveOptions", "Archived", "Place", "SparkJobError", "archive", "open_source"]
+__all__ = ["ArchiveOptions", "Archived", "Place", "archive", "open_source"]
 
 PART_BYTES = 256 * 1024 * 1024  # of messages for a task
 PART_SEQUENCES = 250_000
@@ -43,10 +45,6 @@ BATCH_ROWS = 10_000
 FEWEST_ROWS = 10
 BY_TOKEN = 1
 STALL_TIMEOUT = 60.0
-
-
-class SparkJobError(ArchiveError):
-    """Spark could not run the tasks."""
 
 
 Place = int | datetime

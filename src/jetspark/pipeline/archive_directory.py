@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from .manifest import ArchivedFile, ArchivedRange, ArchiveError, Manifest
+from jetspark.errors import ArchiveError
+
+from .manifest import ArchivedFile, ArchivedRange, Manifest
 
 __all__ = ["ArchiveDirectory", "open_archive", "read_archive"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jetspark.errors import JetSparkError, StreamNotFoundError
+from jetspark.errors import ArchiveError, JetSparkError, StreamNotFoundError
 from jetspark.jetstream import AckPolicy, DeliverPolicy, RetentionPolicy, Stream
 from jetspark.spark.connection import Access, persist, run
 from jetspark.spark.range_reader import leader_info
@@ -20,7 +20,7 @@ from jetspark.spark.range_reader import leader_info
 from .archive import open_source
 from .archive_check import Check
 from .archive_directory import read_archive
-from .manifest import ArchivedFile, ArchivedRange, ArchiveError, Head
+from .manifest import ArchivedFile, ArchivedRange, Head
 
 __all__ = ["Verified", "verify"]
 

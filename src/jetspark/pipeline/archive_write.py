@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jetspark.errors import JetSparkError
+from jetspark.errors import ArchiveError, JetSparkError
 from jetspark.jetstream.consumer.arrow import SCHEMA
 from jetspark.spark.boundary import plain_errors_in
 from jetspark.spark.connection import Access, iterate, persist
@@ -32,7 +32,7 @@ from jetspark.spark.ranges import Range
 
 from .archive_check import Check
 from .archive_split import split
-from .manifest import ArchivedFile, ArchiveError
+from .manifest import ArchivedFile
 
 __all__ = ["ArchiveTask", "PartWriter", "WrittenPart", "run_tasks", "write_part"]
 

@@ -7,21 +7,12 @@ import re
 import jetspark.errors
 from jetspark.errors import JetSparkError
 
-__all__ = ["PipelineFailedError", "cause_of"]
+__all__ = ["cause_of"]
 
 _RAISED = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)): (.+)$", re.MULTILINE)
 _ENGINE = re.compile(r"^(Py4J|Spark|PySpark|StreamingQuery|Python)?(Java)?(Exception|Error)$")
 _CLASS = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
 _PASSING_WORDS = ("connection refused", "connection reset", "failed to connect", "timed out")
-
-
-class PipelineFailedError(JetSparkError):
-    """A query of a pipeline failed, and the others were stopped.
-
-    `query` is its name, `retryable` says whether starting the pipeline again later may help.
-    """
-
-    query: str = ""
 
 
 def cause_of(text: str) -> tuple[str, bool]:

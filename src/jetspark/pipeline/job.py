@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetspark.errors import JetSparkError
+from jetspark.errors import (
+    PipelineBusyError,
+)
 
 from .herald import Herald
 from .parse import parse, read_file
@@ -24,13 +26,7 @@ from .spec import Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PipelineBusyError", "check", "load", "run"]
-
-
-class PipelineBusyError(JetSparkError):
-    """Another process runs the pipeline with the same checkpoint directory."""
-
-    retryable = True
+__all__ = ["check", "load", "run"]
 
 
 def load(path: Path, environment: Mapping[str, str] | None = None) -> Pipeline:

@@ -15,15 +15,11 @@ from typing import Any
 
 import msgspec
 
-from jetspark.errors import JetSparkError
+from jetspark.errors import ArchiveError
 
-__all__ = ["ArchiveError", "ArchivedFile", "ArchivedRange", "Head", "Manifest"]
+__all__ = ["ArchivedFile", "ArchivedRange", "Head", "Manifest"]
 
 VERSION = 1
-
-
-class ArchiveError(JetSparkError):
-    """An archive cannot be used as it is asked for."""
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jetspark.errors import InvalidArgumentError
+from jetspark.errors import InvalidPipelineError
 
-__all__ = ["InvalidPipelineError", "Mark", "Problem", "Problems", "did_you_mean"]
+__all__ = ["Mark", "Problem", "Problems", "did_you_mean", "pipeline_error"]
 
 
 class Mark(NamedTuple):
@@ -27,30 +27,6 @@ class Problem(NamedTuple):
     """Whether it may be over later without a change of the file: a server that is away."""
 
 
-class InvalidPipelineError(InvalidArgumentError):
-    """A pipeline file cannot be run: `problems` says why, line by line."""
-
-    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
-        self.file = file
-        self.problems = sorted(problems)
-        super().__init__("\n".join(self.lines()))
-
-    def lines(self) -> list[str]:
-        """One line for each problem, with file, line and column."""
-        return [
-            f"{self.file}:{mark.line}:{mark.column}: {message}"
-            for mark, message, _ in self.problems
-        ]
-
-    @property
-    def passing(self) -> bool:
-        """Whether trying again later may help: nothing is wrong with the file itself."""
-        return all(problem.passing for problem in self.problems)
-
-    def __reduce__(self) -> tuple[type, tuple[str, list[Problem]]]:
-        return type(self), (self.file, self.problems)
-
-
 class Problems:
     """Collects what is wrong with one file."""
 
@@ -67,7 +43,14 @@ class Problems:
     def raise_if_any(self) -> None:
         """Raise all of them in one error, if there are any."""
         if self.found:
-            raise InvalidPipelineError(self.file, self.found)
+            raise pipeline_error(self.file, self.found)
+
+
+def pipeline_error(file: str, problems: Iterable[Problem]) -> InvalidPipelineError:
+    """The error for problems of a file: a line for each, with file, line and column."""
+    found = sorted(problems)
+    lines = (f"{file}:{mark.line}:{mark.column}: {text}" for mark, text, _ in found)
+    return InvalidPipelineError("\n".join(lines), file=file, problems=found)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

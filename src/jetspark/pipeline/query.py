@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from .sql_errors import InvalidQueryError, translate
+from jetspark.errors import InvalidQueryError
+
+from .sql_errors import translate
 from .sql_text import Rewritten, Table, quoted, reads_payloads, rewrite, tables
 from .tables import Tables
 

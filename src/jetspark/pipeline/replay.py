@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from jetspark.context import JetStream
 from jetspark.errors import (
+    ArchiveError,
     MessageNotFoundError,
     NoMatchingStreamError,
     StreamNotFoundError,
@@ -31,7 +32,6 @@ from jetspark.spark.publishing import publisher
 from jetspark.spark.range_reader import leader_info
 
 from .archive_directory import read_archive
-from .manifest import ArchiveError
 from .replay_note import ORIGIN, PATIENCE, Note, Notebook, origin_of, stored_origins
 from .replay_read import Selection, Survey, in_order, survey
 

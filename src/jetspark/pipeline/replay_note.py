@@ -19,6 +19,7 @@ from typing import Any
 
 from jetspark.context import JetStream
 from jetspark.errors import (
+    ArchiveError,
     BucketNotFoundError,
     KeyExistsError,
     MessageNotFoundError,
@@ -31,7 +32,7 @@ from jetspark.spark.ledger import LEDGER, MESSAGE_ID
 from jetspark.spark.range_reader import RangeReader, ReadPlan, leader_info
 from jetspark.spark.ranges import Range
 
-from .manifest import ArchiveError, Head
+from .manifest import Head
 
 __all__ = ["ORIGIN", "Note", "Notebook", "origin_of", "stored_origins"]
 

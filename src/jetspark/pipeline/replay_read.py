@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jetspark.errors import ArchiveError
 from jetspark.protocol import subject_matches
 
 from .archive_directory import ArchiveDirectory
-from .manifest import ArchivedFile, ArchiveError
+from .manifest import ArchivedFile
 
 __all__ = ["Selection", "Survey", "in_order", "survey"]
 

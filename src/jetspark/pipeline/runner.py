@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .failure import PipelineFailedError, cause_of
+from jetspark.errors import PipelineFailedError
+
+from .failure import cause_of
 from .herald import Herald
 from .plan import Flow
 from .progress import Meter, Progress, QueryProgress

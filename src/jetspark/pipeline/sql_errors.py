@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jetspark.errors import InvalidArgumentError, JetSparkError
+from jetspark.errors import FailedQueryError, InvalidQueryError, JetSparkError
 
 from .sql_text import Rewritten, Table
 
-__all__ = ["FailedQueryError", "InvalidQueryError", "translate"]
+__all__ = ["translate"]
 
 _POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -29,21 +29,6 @@ _NO_JSON = (
     "; there is a column json where some of the first and last messages are JSON objects, else "
     "use text"
 )
-
-
-class InvalidQueryError(InvalidArgumentError):
-    """Spark does not accept a query; `place` shows where."""
-
-    def __init__(self, message: str, place: str = "") -> None:
-        super().__init__(message)
-        self.place = place
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.place)
-
-
-class FailedQueryError(JetSparkError):
-    """A query was begun and could not be finished."""
 
 
 class _Place(NamedTuple):
@@ -66,7 +51,7 @@ def translate(
     if place is not None:
         message = f"line {place.line}, column {place.column}: {message}"
     if isinstance(error, AnalysisException):
-        return InvalidQueryError(message, place.text if place is not None else "")
+        return InvalidQueryError(message, place=place.text if place is not None else "")
     return FailedQueryError(message)
 
 
