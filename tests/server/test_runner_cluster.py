@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,22 @@ def test_a_cluster_without_jetstream(start_cluster: StartCluster) -> None:
     assert all(server.running for server in cluster)
 
 
-def test_a_node_that_fails_takes_the_cluster_down() -> None:
+def _wait_for_the_end(servers: Sequence[NatsServer]) -> None:
+    end = time.monotonic() + 20
+    while any(server.running for server in servers) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def test_a_node_that_fails_takes_the_cluster_down(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = run_cluster(3, lame_duck_duration=1)
+    # However late it is noticed.
+    wait_ready = cluster._wait_ready
+
+    def late(servers: Sequence[NatsServer]) -> None:
+        _wait_for_the_end(servers)
+        wait_ready(servers)
+
+    monkeypatch.setattr(cluster, "_wait_ready", late)
     with pytest.raises(ServerProcessError, match="minimum is 30 seconds"):
         cluster.start()
     assert not any(server.running for server in cluster)

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -73,7 +73,7 @@ class NatsCluster:
                 for server in self.servers:
                     # Not ready before a majority is there, so none is waited for alone.
                     server.start(wait=False)
-                self._wait_ready()
+                self._wait_ready(self.servers)  # those, too, that have ended by now
             except ServerProcessError:
                 for server in self.servers:
                     server.kill()
@@ -109,7 +109,7 @@ class NatsCluster:
             server = self[index]
             server.stop()
             server.start(wait=False)
-            self._wait_ready()
+            self._wait_ready([each for each in self.servers if each.running or each is server])
 
     async def astart(self) -> None:
         """Do `start` without blocking the event loop."""
@@ -219,13 +219,12 @@ class NatsCluster:
             )
         self.servers = tuple(servers)
 
-    def _wait_ready(self) -> None:
+    def _wait_ready(self, servers: Sequence[NatsServer]) -> None:
         deadline = time.monotonic() + self._start_timeout
-        running = [server for server in self.servers if server.running]
-        majority = len(running) > self._size // 2
-        for server in running:
+        majority = len(servers) > self._size // 2
+        for server in servers:
             server.wait_ready(max(0.0, deadline - time.monotonic()), assets=majority)
-        if len(running) == self._size and self._options.get("jetstream", True):
+        if len(servers) == self._size and self._options.get("jetstream", True):
             self._wait_members(deadline)
             self._wait_placement(deadline)
 
