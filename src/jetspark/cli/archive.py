@@ -89,10 +89,10 @@ def archive(
     from jetspark.cli.places import place
     from jetspark.cli.places import subjects as read_subjects
     from jetspark.cli.stopping import Stop
-    from jetspark.cli.target import nats_target
+    from jetspark.cli.target import closing_connections, nats_target
     from jetspark.pipeline.archive import ArchiveOptions
     from jetspark.pipeline.durations import milliseconds
-    from jetspark.spark.connection import CONNECTION_OPTIONS, Access, close_connections
+    from jetspark.spark.connection import CONNECTION_OPTIONS, Access
     from jetspark.spark.options import parse
 
     if continuous and until is not None:
@@ -101,29 +101,28 @@ def archive(
         seconds = milliseconds(interval) / 1000
     except ValueError as error:
         raise CommandError(f"--interval: {error}", Status.USAGE) from None
+    wanted = read_subjects(subjects)
+    start, end = place("--from", from_), place("--until", until)
     stop = Stop("the running range is finished first")
-    wanted = {
-        "stream": stream,
-        "directory": directory,
-        "subjects": read_subjects(subjects),
-        "by_token": by_token,
-        "start": place("--from", from_),
-        "until": place("--until", until),
-        "allow_loss": allow_loss,
-        "tasks": tasks,
-        "interval": seconds if continuous else None,
-        "stop": stop.asked,
-    }
-    with nats_target(nats, quiet=output.quiet) as target:
+    with nats_target(nats, quiet=output.quiet) as target, closing_connections():
         access = Access.of(parse(CONNECTION_OPTIONS, target.spark_options, "archive"))
-        try:
-            if verify:
-                _verify(directory, access, stream, output)
-            else:
-                options = ArchiveOptions(access=access, **wanted)  # type: ignore[arg-type]
-                _archive(options, spark, output, stop)
-        finally:
-            close_connections()
+        if verify:
+            _verify(directory, access, stream, output)
+        else:
+            options = ArchiveOptions(
+                access=access,
+                stream=stream,
+                directory=directory,
+                subjects=wanted,
+                by_token=by_token,
+                start=start,
+                until=end,
+                allow_loss=allow_loss,
+                tasks=tasks,
+                interval=seconds if continuous else None,
+                stop=stop.asked,
+            )
+            _archive(options, spark, output, stop)
 
 
 def _archive(

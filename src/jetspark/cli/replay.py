@@ -64,12 +64,12 @@ def replay(
     from jetspark.cli.places import moment
     from jetspark.cli.places import subjects as read_subjects
     from jetspark.cli.stopping import Stop
-    from jetspark.cli.target import nats_target
+    from jetspark.cli.target import closing_connections, nats_target
     from jetspark.pipeline.replay import ReplayOptions
     from jetspark.pipeline.replay import replay as run
     from jetspark.pipeline.replay_read import Selection
     from jetspark.protocol import check_subject
-    from jetspark.spark.connection import CONNECTION_OPTIONS, Access, close_connections
+    from jetspark.spark.connection import CONNECTION_OPTIONS, Access
     from jetspark.spark.options import parse
 
     selection = Selection(
@@ -81,7 +81,7 @@ def replay(
     stop = Stop("what is under way is stored first")
     stop.listen()
     begun = time.monotonic()
-    with nats_target(nats, quiet=output.quiet) as target:
+    with nats_target(nats, quiet=output.quiet) as target, closing_connections():
         options = ReplayOptions(
             access=Access.of(parse(CONNECTION_OPTIONS, target.spark_options, "replay")),
             directory=directory,
@@ -93,12 +93,9 @@ def replay(
             dry_run=dry_run,
             stop=stop.asked,
         )
-        try:
-            with console.meter(f"replay to {stream}", quiet=output.quiet) as meter:
-                for done in run(options):
-                    meter.show(done.published, done.total)
-        finally:
-            close_connections()
+        with console.meter(f"replay to {stream}", quiet=output.quiet) as meter:
+            for done in run(options):
+                meter.show(done.published, done.total)
     seconds = time.monotonic() - begun
     if output.json:
         document = {**dataclasses.asdict(done), "seconds": round(seconds, 3)}

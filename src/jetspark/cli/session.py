@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -148,12 +147,13 @@ def _package() -> Path:
     import jetspark
 
     folder = Path(jetspark.__file__).parent
-    path = Path(tempfile.mkdtemp(prefix="jetspark-")) / "jetspark.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    path = PROJECT / "jetspark.zip"
+    new = path.with_suffix(f".{os.getpid()}")  # another command may be at it, too
+    with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in [folder, *folder.parent.glob("pyspark_jetstream*")]:
             for file in source.rglob("*.py"):
                 archive.write(file, file.relative_to(folder.parent))
-    return path
+    return new.replace(path)
 
 
 @contextmanager

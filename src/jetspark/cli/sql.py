@@ -92,10 +92,14 @@ def sql(
     if text is not None and not statements:
         raise CommandError("there is no statement in the query", Status.USAGE)
 
-    from jetspark.cli.target import nats_target
+    from jetspark.cli.target import closing_connections, nats_target
     from jetspark.pipeline.tables import Tables
 
-    with nats_target(nats, quiet=output.quiet) as target, target.jetstream() as js:
+    with (
+        nats_target(nats, quiet=output.quiet) as target,
+        closing_connections(),
+        target.jetstream() as js,
+    ):
         tables = Tables(js, target.spark_options)
         with Runner(tables, spark, shape) as runner:
             if text is None:

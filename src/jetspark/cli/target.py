@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jetspark.server import NatsServer
     from jetspark.sync import Client, JetStream
 
-__all__ = ["PROJECT", "Target", "nats_target", "project_server"]
+__all__ = ["PROJECT", "Target", "closing_connections", "nats_target", "project_server"]
 
 PROJECT = Path(".jetspark")
 """What commands keep in the directory where they are run."""
@@ -76,6 +76,17 @@ def nats_target(options: NatsOptions, *, quiet: bool = False) -> Iterator[Target
         return
     with project_server(quiet=quiet) as url:
         yield _target(options, url, None)
+
+
+@contextmanager
+def closing_connections() -> Iterator[None]:
+    """Close what the Spark sources have opened in this process, before the server stops."""
+    from jetspark.spark.connection import close_connections
+
+    try:
+        yield
+    finally:
+        close_connections()
 
 
 def _target(options: NatsOptions, servers: str | None, context: str | None) -> Target:
@@ -166,8 +177,8 @@ def _joined(note: Path) -> str | None:
                 found = json.loads(note.read_text())
                 if _serves(found["url"], found["name"]):
                     return str(found["url"])
-            except (OSError, ValueError):
-                pass
+            except (OSError, ValueError, KeyError):
+                pass  # it is just being written, or removed
             if _locked(lock):
                 return None
             time.sleep(0.1)
