@@ -21,9 +21,8 @@ def lines() -> list[tuple[str, str]]:
     """The commands, with the page that has them."""
     texts = {page.name: page.read_text() for page in (ROOT / "docs").glob("*.md")}
     texts["README.md"] = (ROOT / "README.md").read_text()
-    texts["help"] = app.info.epilog or ""
-    for command in app.registered_commands:
-        texts["help"] += "\n" + (command.epilog or "")
+    blocks = [app.info.epilog, *(command.epilog for command in app.registered_commands)]
+    texts["help"] = "".join(f"```text\n{block}\n```\n" for block in blocks)
     found = []
     for page, text in sorted(texts.items()):
         for block in BLOCK.findall(text):

@@ -36,7 +36,7 @@ def test_help_lists_the_commands() -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     for command in commands():
-        assert re.search(rf"^│ {command} ", done.stdout, re.MULTILINE)
+        assert re.search(rf"^  {command} ", done.stdout, re.MULTILINE)
 
 
 def test_the_version() -> None:

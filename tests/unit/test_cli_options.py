@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from jetspark.cli.help import HelpfulCommand
 from jetspark.cli.options import NatsOptions, OutputOptions, SparkOptions, examples, takes
 
 seen: list[object] = []
@@ -74,15 +75,17 @@ def test_wrong_usage(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
-def test_examples_keep_their_lines() -> None:
-    app = typer.Typer(rich_markup_mode="markdown")
+def test_the_help_has_groups_of_options_and_examples_as_they_are() -> None:
+    app = typer.Typer(rich_markup_mode=None)
 
-    @app.command(epilog=examples("\n    tool one [x]  # a\n    tool two '*'\n"))
-    def tool() -> None:
+    @app.command(cls=HelpfulCommand, epilog=examples("\n    tool one [x]  # a\n    tool two '*'\n"))
+    @takes
+    def tool(spark: SparkOptions, name: str, count: int = 3) -> None:
         """Do it."""
 
-    text = CliRunner().invoke(app, ["--help"], env={"TERM": "dumb", "COLUMNS": "80"}).output
-    lines = [line.strip() for line in text.splitlines()]
-    assert "Examples:" in lines
-    first = lines.index("tool one [x]  # a")
-    assert lines[first + 1] == "tool two '*'"
+    text = CliRunner().invoke(app, ["--help"]).output
+    headings = [line for line in text.splitlines() if line and not line.startswith(" ")]
+    assert headings[1:] == ["Arguments:", "Options:", "Where Spark is:", "Examples:"]
+    assert text.endswith("\nExamples:\n  tool one [x]  # a\n  tool two '*'\n")
+    assert "--count" in text[text.index("\nOptions:") : text.index("\nWhere Spark is:")]
+    assert "--conf KEY=VALUE" in text[text.index("\nWhere Spark is:") :]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from jetspark.cli import failures
+from jetspark.cli.help import HelpfulCommand, HelpfulGroup
 from jetspark.cli.options import examples
 
 __all__ = ["app", "main"]
@@ -27,7 +28,8 @@ app = typer.Typer(
         """
     ),
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    cls=HelpfulGroup,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -72,6 +74,7 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
 for _name in _COMMANDS:
     importlib.import_module(f"jetspark.cli.{_name}").register(app)
 for _command in app.registered_commands:
+    _command.cls = HelpfulCommand
     if _command.callback is not None:
         _command.callback = _guarded(_command.callback)
 

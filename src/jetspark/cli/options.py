@@ -96,7 +96,9 @@ class SparkOptions:
     ] = None
     conf: Annotated[
         list[str] | None,
-        typer.Option(help="A setting of Spark, key=value; again for more.", rich_help_panel=_SPARK),
+        typer.Option(
+            metavar="KEY=VALUE", help="A setting of Spark; again for more.", rich_help_panel=_SPARK
+        ),
     ] = None
 
 
@@ -168,7 +170,7 @@ def _parameters(group: type) -> list[inspect.Parameter]:
 def examples(lines: str) -> str:
     """The epilog of a command: lines that may be copied, with remarks after `#`.
 
-    >>> examples("jetspark server --port 0  # a free port").splitlines()[-2]
+    >>> examples("    jetspark server --port 0  # a free port")
     'jetspark server --port 0  # a free port'
     """
-    return f"Examples:\n\n```text\n{textwrap.dedent(lines).strip()}\n```"
+    return textwrap.dedent(lines).strip()
