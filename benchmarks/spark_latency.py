@@ -38,6 +38,8 @@ DELAY = 2.0
 """Seconds after which messages begin to come: so long takes the start of a query."""
 POLLING = 0.002
 """Seconds between two empty triggers. Without any, there would be too many events to count."""
+SETTLING = 2.0
+"""Seconds without rows before empty triggers are counted."""
 IDLE = 3.0
 """Seconds in which empty triggers are counted."""
 PATIENCE = 60.0
@@ -153,6 +155,7 @@ def idle_triggers(spark: SparkSession, frame: DataFrame, ages: Path) -> float:
     spark.streams.addListener(counter)
     with running(frame, ages):
         wait_for(lambda: counter.count > 20)
+        time.sleep(SETTLING)
         begin, before = time.perf_counter(), counter.count
         time.sleep(IDLE)
         interval = (time.perf_counter() - begin) / (counter.count - before)

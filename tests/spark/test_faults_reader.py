@@ -21,6 +21,7 @@ from jetspark.errors import (
     StreamNotFoundError,
 )
 from jetspark.server import NatsServer
+from jetspark.spark import stream_reader
 from jetspark.spark.range_reader import RangeReader, ReadPlan
 from jetspark.spark.ranges import Range
 from jetspark.spark.schema import stream_schema
@@ -208,6 +209,26 @@ def test_waiting_costs_little(
             streams.publish(stream, 1, subject="other")
         assert not query.plan()
     assert api_requests(streams) - before < 10
+    streams.publish(stream, 1, first=6)
+    while not query.plan():
+        time.sleep(0.01)
+    assert query.run() == list(range(1, 7))
+
+
+def test_waiting_long_costs_nothing(
+    nats: NatsServer, streams: Streams, queries: list[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "SETTLED", 0.05)
+    stream = streams.new()
+    streams.publish(stream, 5)
+    query = Query(servers=nats.url, stream=stream, startingOffsets="earliest")
+    queries.append(query)
+    query.run()
+    assert not query.plan()
+    time.sleep(0.06)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_reader, "run", None)  # how the reader would ask the server
+        assert not query.plan()
     streams.publish(stream, 1, first=6)
     while not query.plan():
         time.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from jetspark.errors import (
     InvalidOptionError,
 )
 from jetspark.server import NatsServer
+from jetspark.spark import stream_reader
 from jetspark.spark.schema import stream_schema
 from jetspark.spark.sources import JetStreamSource
 from tests.support.spark_query import Query
@@ -83,6 +85,23 @@ def test_acknowledged_when_committed(
     info = figures(streams, stream)
     assert (info.num_pending, info.num_ack_pending, info.ack_floor.stream_seq) == (0, 0, 100)
     assert left(streams, stream) == 0
+
+
+def test_acknowledged_while_nothing_is_added(
+    start: Start, streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_reader, "SETTLED", 0.0)
+    stream = streams.new()
+    query = start(stream=stream, maxOffsetsPerTrigger=40)
+    assert not query.plan()
+    streams.publish(stream, 200)
+    for done in (40, 80, 120, 160, 200):
+        while not query.plan():
+            time.sleep(0.01)
+        query.commit()
+        query.plan()
+        assert figures(streams, stream).ack_floor.stream_seq == done
+    assert query.run() == list(range(1, 201))
 
 
 def test_a_batch_that_is_run_again_has_the_same_rows(start: Start, streams: Streams) -> None:

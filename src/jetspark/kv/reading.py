@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 # So many requests are written before the turn of the loop ends: the server shall work on them while
 # other tasks make theirs.
-EARLY_PIECES = 3 * 16
+EARLY_PIECES = 3 * 32
 
 _KEYS_KEPT = 4096
 _LONG_KEY = 1024  # characters; longer ones might not fit into the line of a request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Self
 
 from jetspark.errors import DisconnectedError, JetSparkError
@@ -27,6 +28,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.quiet = True
+        self.since = time.monotonic()
         self._task: asyncio.Task[None]
 
     @classmethod
