@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 UNIT = 1000
 """Latencies of a second have few digits as a rate per second."""
 RATE = 100
-WARM_UP = 100
-"""Messages of a first query, because the first batches of a session take seconds, and those at the
-start of the second one, whose latency does not count."""
+WARM_UP = 1_500
+"""Messages of a first query: the first batches of a session take seconds, and it takes dozens of
+them until Java has compiled what they need."""
+UNCOUNTED = 200
+"""Messages at the start of the second query, whose latency does not count."""
 DELAY = 2.0
 """Seconds after which messages begin to come: so long takes the start of a query."""
 POLLING = 0.002
@@ -73,11 +75,11 @@ def measure(job: Job, rows: Rows) -> dict[str, float]:
     ):
         spark.dataSource.register(ClockSource)
         ages = Path(directory) / "ages"
-        for count in (WARM_UP, WARM_UP + job.messages):
+        for count in (WARM_UP, UNCOUNTED + job.messages):
             ages.write_text("")
             with running(rows(spark, job, count), ages):
                 wait_for(lambda: ages.read_text().count("\n") >= count)  # noqa: B023
-        found = sorted(float(line) for line in ages.read_text().split()[WARM_UP:])
+        found = sorted(float(line) for line in ages.read_text().split()[UNCOUNTED:])
         return {
             "": UNIT / found[len(found) // 2],
             "p99": UNIT / found[len(found) * 99 // 100],
