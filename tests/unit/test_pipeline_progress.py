@@ -25,16 +25,21 @@ def report(batch: int, rows: int, *, late: int = 0, run: str = "r", **source: An
     )
 
 
+def query(*reports: Any) -> Any:
+    """What a query tells of itself."""
+    return SimpleNamespace(lastProgress=reports[-1] if reports else None, recentProgress=reports)
+
+
 def test_each_report_counts_once() -> None:
     meter = Meter()
-    meter.absorb([])
+    meter.absorb(query())
     first, second, idle = report(0, 10), report(1, 5, late=2), report(1, 0)
-    meter.absorb([first])
-    meter.absorb([first, second])
-    meter.absorb([first, second])
-    meter.absorb([first, second, idle])
+    meter.absorb(query(first))
+    meter.absorb(query(first, second))
+    meter.absorb(query(first, second))
+    meter.absorb(query(first, second, idle))
     assert (meter.rows, meter.late, meter.batches) == (15, 2, 2)
-    meter.absorb([report(1, 5, run="restarted")])
+    meter.absorb(query(report(1, 5, run="restarted")))
     assert (meter.rows, meter.batches) == (20, 3)
 
 

@@ -6,7 +6,10 @@ import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["Meter", "Progress", "QueryProgress", "lag_of"]
 
@@ -92,16 +95,17 @@ class Meter:
         self._seen: tuple[str, int, str] | None = None
         self._recent: deque[tuple[float, int]] = deque()
 
-    def absorb(self, reports: list[Any]) -> None:
+    def absorb(self, query: StreamingQuery) -> None:
         """Take in the latest reports of a query, of which some may be known already."""
+        last = query.lastProgress
+        if last is None or _key(last) == self._seen:
+            return  # to get all of them takes a hundred times as long
+        reports = query.recentProgress
         fresh = []
         for report in reversed(reports):
-            key = (str(report.runId), int(report.batchId), str(report.timestamp))
-            if key == self._seen:
+            if _key(report) == self._seen:
                 break
             fresh.append(json.loads(report.json))
-        if not fresh:
-            return
         for report in fresh:
             self.rows += max(int(report.get("numInputRows") or 0), 0)
             self.late += sum(
@@ -110,8 +114,7 @@ class Meter:
             )
             self.batches += bool(report.get("numInputRows"))
         self.report = fresh[0]
-        last = reports[-1]
-        self._seen = (str(last.runId), int(last.batchId), str(last.timestamp))
+        self._seen = _key(reports[-1])
 
     def rate(self, now: float) -> float:
         """Rows a second; to be asked now and then."""
@@ -125,6 +128,10 @@ class Meter:
     def lag(self) -> int | None:
         """What the query has still to read."""
         return lag_of(self.report)
+
+
+def _key(report: Any) -> tuple[str, int, str]:
+    return str(report.runId), int(report.batchId), str(report.timestamp)
 
 
 def lag_of(report: Mapping[str, Any] | None) -> int | None:

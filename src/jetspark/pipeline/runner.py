@@ -113,7 +113,7 @@ class Runner:
 
     def _ended(self, run: _Running, query: StreamingQuery) -> None:
         error = query.exception()
-        run.meter.absorb(query.recentProgress)
+        run.meter.absorb(query)
         if error is None:
             run.state = "done"
             return
@@ -159,7 +159,7 @@ class Runner:
                 if idle or _batches(query) != before or time.monotonic() >= end:
                     with suppress(Exception):  # it is ending anyway
                         query.stop()
-                    run.meter.absorb(query.recentProgress)
+                    run.meter.absorb(query)
                     run.state = "stopped"
                 else:
                     still.append((run, query, before))
@@ -178,7 +178,7 @@ class Runner:
         queries = []
         for run in self._runs:
             if run.query is not None and run.state == "running":
-                run.meter.absorb(run.query.recentProgress)
+                run.meter.absorb(run.query)
             queries.append(
                 QueryProgress(
                     name=run.flow.name,
