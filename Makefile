@@ -42,9 +42,10 @@ generate: $(INSTALLED) ## write the files that are made by scripts
 	$(BIN)/python scripts/generate_conformance.py
 	$(BIN)/python scripts/generate_spark_options.py
 
-coverage: $(INSTALLED) ## run all tests with branch coverage and hold its limits
+coverage: $(INSTALLED) ## run the tests without Spark with branch coverage and hold its limits
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage run -m pytest $(PARALLEL) --ignore tests/spark $(ARGS)
+	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='src/jetspark/protocol/*' --show-missing --fail-under=100
 	$(BIN)/coverage report --include='src/jetspark/connection/*' --show-missing --fail-under=90
 
