@@ -8,14 +8,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from jetspark.errors import InvalidOptionError, ServerProcessError
 from jetspark.server.config import LOCALHOST, ServerOptions, check_options, merge, probe_login
 from jetspark.server.ports import ReservedPort
 from jetspark.server.probe import counted_members, placement_problem
 from jetspark.server.runner import NatsServer
+from jetspark.server.startable import Startable
 
 __all__ = ["NatsCluster", "run_cluster"]
 
@@ -25,7 +25,7 @@ _PROBE_TIMEOUT = 0.5
 _MEMBER_PATIENCE = 2.0
 
 
-class NatsCluster:
+class NatsCluster(Startable):
     """A cluster of nats-servers on this machine.
 
     ```python
@@ -111,18 +111,6 @@ class NatsCluster:
             server.start(wait=False)
             self._wait_ready([each for each in self.servers if each.running or each is server])
 
-    async def astart(self) -> None:
-        """Do `start` without blocking the event loop."""
-        await asyncio.to_thread(self.start)
-
-    async def astop(self) -> None:
-        """Do `stop` without blocking the event loop."""
-        await asyncio.to_thread(self.stop)
-
-    async def aclose(self) -> None:
-        """Do `close` without blocking the event loop."""
-        await asyncio.to_thread(self.close)
-
     async def akill(self, index: int) -> None:
         """Do `kill` without blocking the event loop."""
         await asyncio.to_thread(self.kill, index)
@@ -156,39 +144,6 @@ class NatsCluster:
 
     def __iter__(self) -> Iterator[NatsServer]:
         return iter(self.servers)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.astart()
-        except BaseException:
-            # After a cancellation the start goes on in its thread; the lock makes this wait for it.
-            await self.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         running = sum(server.running for server in self.servers)

@@ -16,8 +16,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from jetspark.errors import InvalidOptionError, ServerProcessError
 from jetspark.server.binary import find_server, server_version
@@ -33,6 +32,7 @@ from jetspark.server.config import (
 from jetspark.server.ports import ReservedPort
 from jetspark.server.probe import health_problem
 from jetspark.server.process import WatchedProcess
+from jetspark.server.startable import Startable
 
 __all__ = ["NatsServer", "run_server"]
 
@@ -45,7 +45,7 @@ _RELOAD_DONE = "Reloaded server configuration"
 _RELOAD_FAILED = "Failed to reload server configuration"
 
 
-class NatsServer:
+class NatsServer(Startable):
     """A nats-server that lives as long as this object.
 
     ```python
@@ -182,14 +182,6 @@ class NatsServer:
                 raise
             self._options = options
 
-    async def astart(self) -> None:
-        """Do `start` without blocking the event loop."""
-        await asyncio.to_thread(self.start)
-
-    async def astop(self) -> None:
-        """Do `stop` without blocking the event loop."""
-        await asyncio.to_thread(self.stop)
-
     async def akill(self) -> None:
         """Do `kill` without blocking the event loop."""
         await asyncio.to_thread(self.kill)
@@ -201,10 +193,6 @@ class NatsServer:
     async def areload(self, **changes: Unpack[ServerOptions]) -> None:
         """Do `reload` without blocking the event loop."""
         await asyncio.to_thread(self.reload, **changes)
-
-    async def aclose(self) -> None:
-        """Do `close` without blocking the event loop."""
-        await asyncio.to_thread(self.close)
 
     @property
     def name(self) -> str:
@@ -277,39 +265,6 @@ class NatsServer:
     def version(self) -> str:
         """The version of nats-server, such as `2.15.1`."""
         return server_version(self._binary)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.astart()
-        except BaseException:
-            # After a cancellation the start goes on in its thread; the lock makes this wait for it.
-            await self.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def __repr__(self) -> str:
         state = f"pid {self.pid}, {self.url}" if self.running else "not running"
