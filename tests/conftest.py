@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 
 import hypothesis
@@ -17,6 +18,9 @@ pytest_plugins = ["tests.support.servers"]
 # find: make test ARGS="tests/unit --hypothesis-profile=default".
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("suite")
+
+# A shell lets what it runs in the background ignore Ctrl-C, and so would the programs under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
