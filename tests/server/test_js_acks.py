@@ -18,7 +18,7 @@ from jetspark.errors import (
 from jetspark.jetstream.consumer import PullConsumer
 from jetspark.jetstream.message import AckKind, JetStreamMessage
 from jetspark.server import NatsServer
-from tests.support.clients import Connect, version_of
+from tests.support.clients import Connect
 from tests.support.conformance import conformance
 from tests.support.js import (
     all_acked,
@@ -31,6 +31,7 @@ from tests.support.js import (
     settled,
 )
 from tests.support.servers import StartServer
+from tests.support.streams import version_of
 
 
 async def pending(consumer: PullConsumer) -> int:

@@ -28,7 +28,7 @@ from jetspark.jetstream.consumer import PullConsumer
 from jetspark.jetstream.consumer.fetch import FetchedMessages, fetch_frames
 from jetspark.jetstream.consumer.pull_options import PriorityOptions, PullOptions
 from jetspark.server import NatsServer
-from tests.support.clients import Connect, version_of
+from tests.support.clients import Connect
 from tests.support.conformance import conformance
 from tests.support.js import (
     consumer_state,
@@ -39,6 +39,7 @@ from tests.support.js import (
     served,
     waiting_requests,
 )
+from tests.support.streams import version_of
 
 
 @conformance("ADR-37", "Fetch", "ends when the number of messages asked for has arrived")

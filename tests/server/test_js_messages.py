@@ -28,7 +28,7 @@ from jetspark.jetstream.consumer import PullConsumer
 from jetspark.jetstream.consumer.messages import MessageStream
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsServer
-from tests.support.clients import Connect, Events, eventually, version_of
+from tests.support.clients import Connect, Events, eventually
 from tests.support.conformance import conformance
 from tests.support.js import (
     Warnings,
@@ -42,6 +42,7 @@ from tests.support.js import (
     served,
     settled,
 )
+from tests.support.streams import version_of
 
 
 async def take(stream: MessageStream, count: int) -> list[JetStreamMessage]:

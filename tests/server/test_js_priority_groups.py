@@ -20,7 +20,7 @@ from jetspark.jetstream.consumer import PullConsumer
 from jetspark.jetstream.consumer.messages import pinned_size, wire_size
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.server import NatsServer
-from tests.support.clients import Connect, eventually, version_of
+from tests.support.clients import Connect, eventually
 from tests.support.js import (
     Warnings,
     consumer_state,
@@ -30,6 +30,7 @@ from tests.support.js import (
     sequences,
     served,
 )
+from tests.support.streams import version_of
 
 SINCE = {"overflow": (2, 11), "pinned_client": (2, 11), "prioritized": (2, 12)}
 

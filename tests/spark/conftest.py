@@ -16,6 +16,7 @@ from jetspark.cli.spark_home import use_spark_home
 from jetspark.server import NatsServer, run_server
 from jetspark.spark.connection import close_connections
 from tests.support.clients import unique
+from tests.support.streams import version_of
 
 Edit = Callable[[jetspark.JetStream], Coroutine[Any, Any, Any]]
 
@@ -47,6 +48,12 @@ def nats() -> Iterator[NatsServer]:
     """A server for all tests of this folder."""
     with run_server() as server:
         yield server
+
+
+def needs_version(server: NatsServer, *version: int) -> None:
+    """Skip a test of something that the server does not have yet."""
+    if version_of(server) < version:
+        pytest.skip(f"came with {'.'.join(map(str, version))}")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,6 +19,8 @@ from jetspark.spark.stream_sink import Task, WriteSettings
 from tests.support.clients import unique
 from tests.support.servers import StartServer
 
+from .conftest import needs_version
+
 WINDOW = 0.3  # seconds in which the server knows ids
 
 
@@ -138,6 +140,7 @@ async def test_a_second_stream_on_the_way(nats: NatsServer, js: jetspark.JetStre
 
 
 async def test_all_together_twice_at_once(nats: NatsServer, js: jetspark.JetStream) -> None:
+    needs_version(nats, 2, 12)
     stream = await target(js, allow_atomic=True, duplicate_window=60.0)
     attempts = [Attempt(nats, stream.name, atomic="true") for _ in range(2)]
     for attempt in attempts:
@@ -149,6 +152,7 @@ async def test_all_together_twice_at_once(nats: NatsServer, js: jetspark.JetStre
 
 
 async def test_all_together_after_the_window(nats: NatsServer, js: jetspark.JetStream) -> None:
+    needs_version(nats, 2, 12)
     stream = await target(js, allow_atomic=True)
     for _ in range(2):
         await Attempt(nats, stream.name, atomic="true").all(range(100))
@@ -160,6 +164,7 @@ async def test_all_together_where_a_part_is_there_from_elsewhere(
     nats: NatsServer, js: jetspark.JetStream
 ) -> None:
     """With the user's own ids, not everything that is found was written by this task."""
+    needs_version(nats, 2, 12)
     stream = await target(js, allow_atomic=True)
     first = Attempt(nats, stream.name, atomic="true", ids="yes")
     await first.open()

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import jetspark
 from jetspark.server import NatsServer
 
-from .conftest import Read, Streams
+from .conftest import Read, Streams, needs_version
 
 
 def write(frame: DataFrame, nats: NatsServer, **options: Any) -> None:
@@ -39,6 +39,7 @@ def numbers(streams: Streams, stream: str) -> list[int]:
 
 
 def test_columns(spark: SparkSession, nats: NatsServer, streams: Streams) -> None:
+    needs_version(nats, 2, 11)
     stream = streams.new(allow_direct=True, allow_msg_ttl=True)
     rows = [
         (f"{stream}.a", b"one", {"Kind": ["x", "y"]}, "id-1", None),
@@ -69,6 +70,7 @@ def test_many_rows_of_several_tasks(
 def test_all_rows_of_a_partition_together(
     spark: SparkSession, nats: NatsServer, streams: Streams
 ) -> None:
+    needs_version(nats, 2, 12)
     stream = streams.new(allow_direct=True, allow_atomic=True)
     frame = spark.range(1500).select(F.col("id").cast("string").alias("data"))
     write(frame.repartition(2), nats, subject=f"{stream}.a", atomic="true")

@@ -90,9 +90,3 @@ async def monitor(server: NatsServer, path: str) -> Any:
             return json.load(answer)
 
     return await asyncio.to_thread(get)
-
-
-def version_of(server: NatsServer) -> tuple[int, int]:
-    """Major and minor version, where servers differ."""
-    major, minor, *_ = server.version.split(".")
-    return int(major), int(minor)

@@ -17,12 +17,12 @@ from jetspark.errors import (
     CheckpointError,
     DataLossError,
     InvalidOptionError,
-    MessageNotFoundError,
     SparkJobError,
     StreamNotFoundError,
 )
 from jetspark.jetstream import RetentionPolicy, Stream, StreamInfo
 from jetspark.spark.connection import Access, persist, run
+from jetspark.spark.positions import last_before
 from jetspark.spark.range_reader import ReadPlan, leader_info
 from jetspark.spark.ranges import Range, divide
 
@@ -153,14 +153,7 @@ class _Archiver:
         """The sequence that a place means."""
         if not isinstance(place, datetime):
             return place
-
-        async def find() -> int:
-            try:
-                return (await self._stream.get_next_message(start_time=place)).sequence
-            except MessageNotFoundError:
-                return self._info.state.last_seq + 1
-
-        return run(find())
+        return run(last_before(self._stream, place)) + 1
 
     def _begin(self) -> Head:
         """The head of the archive, which must be that of this stream."""

@@ -12,9 +12,10 @@ from jetspark.errors import (
     JetSparkError,
     MessageNotFoundError,
     NoMatchingStreamError,
+    NotSupportedError,
     StreamNotFoundError,
 )
-from jetspark.jetstream import Stream
+from jetspark.jetstream import AckPolicy, DeliverPolicy, RetentionPolicy, Stream
 
 from .connection import Access
 from .filters import Narrowing
@@ -24,6 +25,7 @@ from .stream_options import Offset, ReadSettings
 __all__ = [
     "end_offsets",
     "first_offset",
+    "last_before",
     "last_matching",
     "narrowed",
     "open_stream",
@@ -70,7 +72,7 @@ async def start_offsets(streams: Mapping[str, Stream], settings: ReadSettings) -
     offsets = {}
     for name, stream in streams.items():
         if settings.starting_time is not None:
-            offsets[name] = await _before(stream, settings.starting_time)
+            offsets[name] = await last_before(stream, settings.starting_time)
         else:
             starting = _of_stream(settings.starting, name, "startingOffsets")
             if starting == "earliest":
@@ -89,7 +91,7 @@ async def end_offsets(streams: Mapping[str, Stream], settings: ReadSettings) -> 
     for name, stream in streams.items():
         last = stream.cached_info.state.last_seq
         if settings.ending_time is not None:
-            offsets[name] = await _before(stream, settings.ending_time)
+            offsets[name] = await last_before(stream, settings.ending_time)
         else:
             ending = _of_stream(settings.ending, name, "endingOffsets")
             offsets[name] = min(ending, last) if isinstance(ending, int) else last
@@ -103,11 +105,13 @@ async def narrowed(stream: Stream, part: Range, narrowing: Narrowing) -> Range:
         return part
     try:
         if narrowing.since is not None:
-            part = part._replace(first=max(part.first, await _before(stream, narrowing.since) + 1))
+            part = part._replace(
+                first=max(part.first, await last_before(stream, narrowing.since) + 1)
+            )
         if narrowing.until is not None:
-            part = part._replace(last=min(part.last, await _before(stream, narrowing.until)))
+            part = part._replace(last=min(part.last, await last_before(stream, narrowing.until)))
     except JetSparkError as error:
-        # Servers before 2.11 do not look for times, and the rows are filtered anyway.
+        # Servers before 2.11 do not look for times in queues, and the rows are filtered anyway.
         if error.retryable:
             raise
     return part
@@ -126,12 +130,35 @@ async def last_matching(stream: Stream, subjects: tuple[str, ...]) -> int:
     return max(found)
 
 
-async def _before(stream: Stream, moment: datetime) -> int:
+async def last_before(stream: Stream, moment: datetime) -> int:
     """The sequence before the first message at or after a moment."""
     try:
         return (await stream.get_next_message(start_time=moment)).sequence - 1
     except MessageNotFoundError:
         return stream.cached_info.state.last_seq
+    except NotSupportedError:
+        if stream.config.retention != RetentionPolicy.LIMITS:  # a consumer would have an effect
+            raise
+        return await _last_before_by_consumer(stream, moment)
+
+
+async def _last_before_by_consumer(stream: Stream, moment: datetime) -> int:
+    """The same for servers before 2.11, at the cost of a consumer."""
+    consumer = await stream.create_consumer(
+        deliver_policy=DeliverPolicy.BY_START_TIME,
+        opt_start_time=moment,
+        ack_policy=AckPolicy.NONE,
+        headers_only=True,
+        mem_storage=True,
+        num_replicas=1,
+    )
+    try:
+        messages = await consumer.fetch_no_wait(1)
+    finally:
+        await consumer.delete()
+    if not messages:
+        return stream.cached_info.state.last_seq
+    return messages[0].metadata.stream_sequence - 1
 
 
 def _of_stream(offset: Offset | Mapping[str, Offset], name: str, option: str) -> Offset:
