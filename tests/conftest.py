@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 
@@ -18,6 +19,12 @@ pytest_plugins = ["tests.support.servers"]
 # find: make test ARGS="tests/unit --hypothesis-profile=default".
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("suite")
+
+# Coverage is measured in the processes that share the tests, and not in the programs under test: it
+# would bring them modules and delays.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _name in [name for name in os.environ if name.startswith("COVERAGE")]:
+        del os.environ[_name]
 
 # A shell lets what it runs in the background ignore Ctrl-C, and so would the programs under test.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from jetspark.errors import (
     StreamNotFoundError,
 )
 from jetspark.server import NatsServer
-from jetspark.spark import stream_reader
+from jetspark.spark import positions, stream_reader
 from jetspark.spark.range_reader import RangeReader, ReadPlan
 from jetspark.spark.ranges import Range
 from jetspark.spark.schema import stream_schema
@@ -241,6 +242,24 @@ def api_requests(streams: Streams) -> int:
 
     found: int = streams.edit(count)
     return found
+
+
+# -- places in time -----------------------------------------------------------------------------
+
+
+async def test_old_servers_find_a_time_with_a_consumer(nats: NatsServer) -> None:
+    async with await jetspark.connect(nats.url) as nc:
+        js = nc.jetstream()
+        stream = await js.create_stream(name="TIMES", subjects=["TIMES.>"])
+        for _ in range(3):  # one after the other, so that their times differ
+            await js.publish("TIMES.a")
+        times = [(await stream.get_message(number)).timestamp for number in (1, 2, 3)]
+        await stream.info()
+        expected = {times[0]: 0, times[1]: 1, times[2]: 2, times[2] + timedelta(hours=1): 3}
+        for moment, last in expected.items():
+            assert await positions._last_before_by_consumer(stream, moment) == last
+        assert [name async for name in stream.consumer_names()] == []
+        await stream.delete()
 
 
 # -- batch reads --------------------------------------------------------------------------------

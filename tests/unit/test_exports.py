@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from importlib.resources import files
@@ -135,10 +134,7 @@ def modules_after(code: str) -> set[str]:
     """The top-level modules that some code brings into a fresh interpreter."""
     code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
     command = [sys.executable, "-c", code]
-    # Without what would have it measure coverage, which brings modules of its own.
-    environment = {name: it for name, it in os.environ.items() if not name.startswith("COVERAGE")}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return set(done.stdout.split())
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_import_needs_no_extra() -> None:

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetspark.errors import (
-    PipelineBusyError,
-)
+from jetspark.errors import PipelineBusyError
 
 from .herald import Herald
 from .parse import parse, read_file
