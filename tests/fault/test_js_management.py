@@ -330,8 +330,7 @@ async def test_without_a_majority_calls_fail_in_their_time(start_cluster: StartC
             with pytest.raises(LEADERLESS) as caught:
                 await asyncio.wait_for(call(), GUARD)
             assert caught.value.retryable
-        for index in (0, 1):
-            await cluster.arestart(index)
+        await cluster.astart()
         patient = nc.jetstream(strict=True, timeout=GUARD)
         assert (await patient.get_stream("S")).config.num_replicas == 3
 

@@ -51,7 +51,7 @@ def make_stream(nc: Client, count: int) -> Stream:
 
 def waits(nc: Client) -> Callable[[], bool]:
     """Whether a thread waits in a call."""
-    return lambda: nc._async.thread._users > 1
+    return lambda: len(nc._async.thread._users) > 1
 
 
 # -- a server restarts -----------------------------------------------------------------------------

@@ -45,16 +45,20 @@ def outcome(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def say_when_waiting(call: str) -> str:
-    """A thread that reports when the main thread waits in a call; then the signal comes."""
-    return f"""
+# A thread that reports when the main thread waits in a call; then the signal comes.
+REPORT = """
     def report():
-        while nc._async.thread._users < 2:
+        while len(nc._async.thread._users) < 2:
             time.sleep(0.005)
         time.sleep(0.05)
         print("waiting", flush=True)
 
     threading.Thread(target=report).start()
+"""
+
+
+def say_when_waiting(call: str) -> str:
+    return f"""{REPORT}
     try:
         {call}
     except KeyboardInterrupt:
@@ -105,18 +109,55 @@ def test_ctrl_c_in_a_fetch_gives_its_messages_back(nats_server: NatsServer) -> N
 
 
 def test_an_unhandled_interrupt_ends_the_program(nats_server: NatsServer) -> None:
-    code = """
-    print("ready", flush=True)
+    code = (
+        REPORT
+        + """
     for message in nc.subscribe("nothing"):
         pass
     """
+    )
     with program(nats_server, code) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
         code_, _, err = outcome(process)
     assert code_ in (-signal.SIGINT, 130)
     assert err.strip().endswith("KeyboardInterrupt")
+
+
+def test_interrupts_at_any_moment_of_short_calls(nats_server: NatsServer) -> None:
+    code = """
+    import random
+
+    calling, interrupts = False, 0
+
+    def interrupt():
+        for number in range(1, 301):
+            while not calling:
+                time.sleep(0.0002)
+            time.sleep(random.random() / 500)
+            os.kill(os.getpid(), signal.SIGINT)
+            while interrupts < number:
+                time.sleep(0.0002)
+
+    threading.Thread(target=interrupt).start()
+    while interrupts < 300:
+        try:
+            calling = True
+            while True:
+                nc.flush()
+        except KeyboardInterrupt:
+            calling = False
+            interrupts += 1
+    nc.flush()
+    print("usable")
+    nc.close()
+    print([thread.name for thread in threading.enumerate()])
+    """
+    with program(nats_server, code) as process:
+        code_, out, err = outcome(process)
+    assert (code_, err) == (0, "")
+    assert out == "usable\n['MainThread']\n"
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ def thread() -> Any:
 @pytest.fixture
 def running(thread: LoopThread) -> Any:
     """The thread as it is while a connection is open."""
-    thread.enter()
+    connection = object()
+    thread.enter(connection)
     yield thread
-    thread.leave()
+    thread.leave(connection)
 
 
 async def double(value: int) -> int:

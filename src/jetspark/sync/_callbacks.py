@@ -33,15 +33,14 @@ class Call(Generic[T]):
         self._task: asyncio.Task[T] | None = None
         self._result: T
         self._error: BaseException | None = None
-        self._ended = threading.Lock()  # held until then
-        self._ended.acquire()
+        self._ended = False
+        self._end_lock = threading.Lock()  # held until then
+        self._end_lock.acquire()
 
     def wait(self, timeout: float = -1) -> bool:
         """Wait for the end, in the thread; False if it did not come in time."""
-        if not self._ended.acquire(timeout=timeout):
-            return False
-        self._ended.release()
-        return True
+        # An interrupt may come when the lock has just been taken, and is then followed by a wait.
+        return self._ended or self._end_lock.acquire(timeout=timeout)
 
     def outcome(self) -> T:
         """What came of it."""
@@ -62,13 +61,18 @@ class Call(Generic[T]):
 
     def cancel(self) -> None:
         """Give it up."""
+        if self._ended:
+            return
         if self._task is not None:
             self._task.cancel()
-        elif self._ended.locked():  # the interrupt came before the loop heard of it
+        else:  # the interrupt came before the loop heard of it
             self._coroutine.close()
             self._end(ConnectionClosedError("the call was interrupted"))
 
     def _on_done(self, task: asyncio.Task[T]) -> None:
+        # The task has to go in this thread: an interrupt of another one that comes while asyncio
+        # takes its leave of the task would be lost.
+        self._task = None
         if task.cancelled():
             error = ConnectionClosedError("the call was given up, because its connection is closed")
             self._end(error)
@@ -97,7 +101,8 @@ class Call(Generic[T]):
 
     def _end(self, error: BaseException | None) -> None:
         self._error = error
-        self._ended.release()
+        self._ended = True
+        self._end_lock.release()
 
 
 class Job:

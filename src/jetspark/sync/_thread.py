@@ -37,12 +37,12 @@ class LoopThread:
         self.loop = _new_loop()
         self.workers = Workers(self.loop)
         self.forked = False  # we are in a child, and the thread stayed with the parent
-        self._users = 0  # open connections, and calls that are being made
+        self._users: set[object] = set()  # open connections, and calls that are being made
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closers: dict[int, Callable[[], Coroutine[Any, Any, object]]] = {}
+        self._closers: dict[object, Callable[[], Coroutine[Any, Any, object]]] = {}
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -52,15 +52,16 @@ class LoopThread:
         If the wait is interrupted (Ctrl-C), the coroutine is cancelled and has ended when the
         interrupt is raised.
         """
+        # An interrupt may come at any step, also when the call has already ended.
         try:
-            self.check_caller()
-            self.enter()
-        except JetSparkError:
-            coroutine.close()
-            raise
-        call = Call(coroutine, self.loop)
-        job = current_job()
-        try:
+            try:
+                self.check_caller()
+                self.enter(coroutine)
+                call = Call(coroutine, self.loop)
+                job = current_job()
+            except BaseException:
+                coroutine.close()
+                raise
             try:
                 self.loop.call_soon_threadsafe(call.start if job is None else job.offer, call)
                 call.wait()
@@ -69,7 +70,7 @@ class LoopThread:
                 call.wait()
                 raise
         finally:
-            self.leave()
+            self.leave(coroutine)
         return call.outcome()
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -106,22 +107,24 @@ class LoopThread:
 
     # -- life -----------------------------------------------------------------------------------
 
-    def enter(self) -> None:
-        """Keep the thread running until `leave`."""
+    def enter(self, user: object) -> None:
+        """Keep the thread running until the user's `leave`."""
         with self._lock:
             if self.loop.is_closed():
                 raise ConnectionClosedError("all connections are closed: the interpreter is ending")
-            self._users += 1
+            self._users.add(user)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._main, name="jetspark", daemon=True)
                 self._thread.start()
-            elif self._users == 1:
+            elif len(self._users) == 1:
                 self._changed.notify_all()  # it was about to end
 
-    def leave(self) -> None:
+    def leave(self, user: object) -> None:
         """Let the thread end if nobody else needs it; returns when it has."""
+        if user not in self._users:  # it could not enter; a fork may have left the lock locked
+            return
         with self._lock:
-            self._users -= 1
+            self._users.discard(user)
             thread = self._thread
             if self._users or thread is None:
                 return
@@ -136,13 +139,13 @@ class LoopThread:
 
     def opened(self, connection: object, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run until a connection is closed, or close it at the end of the interpreter."""
-        self._closers[id(connection)] = close
-        self.enter()
+        self._closers[connection] = close
+        self.enter(connection)
 
     def closed(self, connection: object) -> None:
         """Note the end of a connection, in the loop."""
-        if self._closers.pop(id(connection), None) is not None:
-            self.leave()
+        if self._closers.pop(connection, None) is not None:
+            self.leave(connection)
 
     def _main(self) -> None:
         loop = self.loop
