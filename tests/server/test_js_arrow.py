@@ -15,7 +15,7 @@ from jetspark.errors import (
     MaxBytesExceededError,
     NotJetStreamMessageError,
 )
-from jetspark.jetstream.consumer.arrow import SCHEMA, record_batch
+from jetspark.jetstream.consumer.arrow import SCHEMA, _Columns, record_batch
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.protocol import Frame, MessageBatch, Parser, Run
 from jetspark.server import NatsServer
@@ -185,12 +185,13 @@ async def test_reply_subjects_of_both_forms() -> None:
     assert times == [1700000000123456, 1700000000123457, 1700000000123458]
 
 
-def parsed(frames: list[Frame]) -> list[Sequence[Frame]]:
-    """The messages as a parser gives them out that has seen the like before."""
+def parsed(frames: list[Frame], read: int = 1 << 20) -> list[Sequence[Frame]]:
+    """The messages as a parser gives them out that has seen the like before, by reads."""
     lines = [b"MSG %b 1 %b %d\r\n%b\r\n" % (s, r or b"", len(d), d) for s, r, _, d in frames]
+    text = b"".join(lines)
     parser = Parser()
-    parser.feed(b"".join(lines))
-    events = parser.feed(b"".join(lines))
+    parser.feed(text)
+    events = [e for start in range(0, len(text), read) for e in parser.feed(text[start:][:read])]
     return [event.frames for event in events if isinstance(event, MessageBatch)]
 
 
@@ -202,6 +203,32 @@ async def test_runs_give_what_rows_give(form: str) -> None:
     assert isinstance(run, Run)
     assert record_batch(run) == record_batch(frames)
     assert record_batch(run[300:]) == record_batch(frames[300:])
+
+
+@pytest.mark.parametrize("data", [b"x" * 20, b""])
+async def test_messages_across_the_ends_of_reads(data: bytes) -> None:
+    """They come one by one between runs, and some are not like these."""
+    frames: list[Frame] = [
+        (b"s", b"$JS.ACK.S.c.1.%d.7.170000000012345%d.7" % (number, number), None, data)
+        for number in range(1000, 4000)
+    ]
+    frames[1500] = (*frames[1500][:3], b"another")
+    frames[2500] = (b"other", *frames[2500][1:])
+    parts = parsed(frames, 20_000)
+    assert len(parts) > 4
+    assert len([part for part in parts if len(part) == 1]) > 2
+    columns = _Columns()
+    for part in parts:
+        columns.add(part)
+    assert columns.record_batch() == record_batch(frames)
+
+
+@pytest.mark.parametrize("first", [10**18, 9 * 10**18])
+async def test_large_sequences(first: int) -> None:
+    replies = [b"$JS.ACK.S.c.1.%d.7.1700000000123456789.1" % (first + n) for n in range(300)]
+    (run,) = parsed([frame(reply) for reply in replies])
+    assert isinstance(run, Run)
+    assert record_batch(run).column("sequence").to_pylist() == list(range(first, first + 300))
 
 
 async def test_replies_as_long_as_each_other_and_divided_otherwise() -> None:
@@ -219,6 +246,8 @@ async def test_messages_of_no_consumer() -> None:
     good = frame(b"$JS.ACK.S.c.1.100.7.1700000000123456789.5")
     for bad in (
         b"$JS.ACK.S.c.1.xyz.7.1700000000123456789.5",
+        b"$JS.ACK.S.c.1100..7.1700000000123456789.5",
+        b"$JS.ACK.S.c.1.1_0.7.1700000000123456789.5",
         b"_INBOX.of.somebody.else.who.is.here.12345",
     ):
         frames = [*[good] * 300, frame(bad)]

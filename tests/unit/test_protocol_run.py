@@ -78,11 +78,14 @@ def test_what_is_left_of_an_iteration_can_be_looked_at(pair: tuple[Run, list[Fra
     assert list(iterator) == frames[1:]
 
 
-def test_columns_of_bytes(pair: tuple[Run, list[Frame]]) -> None:
+def test_the_bytes_of_all_messages(pair: tuple[Run, list[Frame]]) -> None:
     run, frames = pair
-    last = run.layout.payload + run.layout.payload_size - 1
-    assert run.column(last) == b"".join(data[-1:] for _, _, _, data in frames)
-    assert run.column(0) == b"M" * len(frames)
+    *_, payload, size, width = run.layout
+    text = bytes(run.view())
+    assert len(text) == len(frames) * width
+    for start, frame in zip(range(0, len(text), width), frames, strict=True):
+        assert text[start : start + 3] == b"MSG"
+        assert text[start + payload : start + payload + size] == frame[3]
     assert "orders" in repr(run)
 
 

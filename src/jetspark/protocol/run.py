@@ -91,16 +91,13 @@ class Run(Sequence[Frame]):
         subjects = self._subjects or repeat(self.subject)
         return iter(list(zip(subjects, self._replies or none, none, payloads, strict=False)))
 
-    def column(self, place: int) -> bytes:
-        """One byte of every message: the one at this place in it."""
-        width = self.layout.width
-        start = self.start + place
-        return self.data[start : start + self._count * width : width]
+    def view(self) -> memoryview:
+        """All of it, as it came."""
+        stop = self.start + self._count * self.layout.width
+        return memoryview(self.data)[self.start : stop]
 
     def _cut(self, form: str) -> Iterator[bytes]:
-        stop = self.start + self._count * self.layout.width
-        view = memoryview(self.data)[self.start : stop]
-        return chain.from_iterable(struct.iter_unpack(form, view))
+        return chain.from_iterable(struct.iter_unpack(form, self.view()))
 
     def __repr__(self) -> str:
         return f"<Run of {self._count} messages on {self[0][0]!r}>"

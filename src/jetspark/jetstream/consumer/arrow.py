@@ -1,7 +1,7 @@
 """Messages as Arrow record batches, made from the frames of the parser column by column.
 
-No Python object is made per message: the slices that the parser cut go into the columns as they
-are, and the sequences and times are read out of the reply subjects by Arrow.
+Messages that are alike are cut out of the reads without a Python object for each. Of others, the
+slices that the parser cut go into the columns as they are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .messages import PullFeed, WarningHandler
 from .pull_options import StreamOptions
 
 try:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
-    from pyarrow import csv
 except ImportError as error:
     raise MissingExtraError(
-        'columns need the package pyarrow: pip install "jetspark[spark]"'
+        'columns need the packages pyarrow and numpy: pip install "jetspark[spark]"'
     ) from error
 
 __all__ = ["SCHEMA", "ArrowStream", "record_batch"]
@@ -34,8 +34,7 @@ OVERHEAD = 128  # bytes of a message that are not its payload, about
 FEWEST_ON_ORDER = 500
 MOST_ON_ORDER = 50_000
 
-LONG_RUN = 200  # so many messages, and the columns of a run are faster than rows
-MANY_ROWS = 50  # so many, and Arrow reads their places faster
+LONG_RUN = 200  # so many messages that are alike, and they are cut faster than as rows
 
 _THOUSAND = pa.scalar(1000, pa.int64())
 _TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
@@ -56,13 +55,13 @@ SCHEMA = pa.schema(
 class _Columns:
     """Messages in the making of a record batch.
 
-    Long runs of messages wait as they came, and are cut into columns in the end. Of others, only
-    the bytes are kept, not the tuples of the parser, which would be many objects for the garbage
-    collector to look through while they wait.
+    Those that are alike wait as they came, and are cut into columns in the end, all at once. Of
+    others, only the bytes are kept, not the tuples of the parser, which would be many objects for
+    the garbage collector to look through while they wait.
     """
 
     def __init__(self) -> None:
-        self._parts: list[Run | _Rows] = []
+        self._parts: list[_Alike | _Rows] = []
         self._count = 0
         self.last_reply = b""
 
@@ -73,30 +72,21 @@ class _Columns:
         return chain.from_iterable(self._parts)
 
     def add(self, frames: Sequence[Frame]) -> None:
-        if isinstance(frames, Run) and len(frames) >= LONG_RUN:
-            self._parts.append(frames)
-        else:
-            if not self._parts or isinstance(self._parts[-1], Run):
-                self._parts.append(_Rows())
-            self._parts[-1].add(frames)  # type: ignore[union-attr]
         self._count += len(frames)
         self.last_reply = frames[-1][1] or b""
+        last = self._parts[-1] if self._parts else None
+        if isinstance(last, _Alike) and last.add(frames):
+            return
+        if isinstance(frames, Run) and len(frames) >= LONG_RUN and frames[0][1]:
+            self._parts.append(_Alike(frames))
+            return
+        if not isinstance(last, _Rows):
+            last = _Rows()
+            self._parts.append(last)
+        last.add(frames)
 
     def record_batch(self) -> pa.RecordBatch:
-        parts = [
-            part.columns() if isinstance(part, _Rows) else _columns(part) for part in self._parts
-        ]
-        subjects, sequences, times, headers, payloads = (
-            pa.concat_arrays(arrays) for arrays in zip(*parts, strict=True)
-        )
-        try:
-            sequences, times = (
-                column.cast(pa.string()).cast(pa.int64()) for column in (sequences, times)
-            )
-        except pa.ArrowInvalid:
-            for frame in self:
-                parse_metadata(frame[1])  # says which one it is, and what is wrong
-            raise
+        subjects, sequences, times, headers, payloads = _joined_columns(self._parts)
         columns = [
             pa.repeat(parse_metadata(self.last_reply).stream, self._count),
             subjects,
@@ -106,6 +96,88 @@ class _Columns:
             payloads,
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+class _Alike:
+    """Runs of messages that are alike: they have one subject, and the same layout."""
+
+    def __init__(self, run: Run) -> None:
+        self._runs = [run]
+        self._layout = run.layout
+        self._subject = run.subject
+
+    def __iter__(self) -> Iterator[Frame]:
+        return chain.from_iterable(self._runs)
+
+    def add(self, frames: Sequence[Frame]) -> bool:
+        """Take messages that are like the others; False if they are not."""
+        if isinstance(frames, Run):
+            alike = frames.subject == self._subject and frames.layout == self._layout
+            if alike and frames[0][1]:
+                self._runs.append(frames)
+                return True
+            return False
+        # The message that lay across the end of a read comes by itself.
+        run = self._run_of(frames[0]) if len(frames) == 1 else None
+        if run is not None:
+            self._runs.append(run)
+        return run is not None
+
+    def _run_of(self, frame: Frame) -> Run | None:
+        subject, reply, header, payload = frame
+        layout = self._layout
+        if (
+            subject != self._subject
+            or reply is None
+            or len(reply) != layout.reply_size
+            or header is not None
+            or len(payload) != layout.payload_size
+        ):
+            return None
+        text = (bytes(layout.reply) + reply).ljust(layout.payload) + payload
+        return Run(text.ljust(layout.width), 0, subject, layout, [reply], 1)
+
+    def columns(self) -> list[Any]:
+        if columns := self._cut():
+            return columns
+        if len(self._runs) > 1:  # perhaps it is only one that cannot be cut so
+            return _joined_columns([_Alike(run) for run in self._runs])
+        return _Rows(self).columns()
+
+    def _cut(self) -> list[Any] | None:
+        """The columns, straight from the reads; None if they cannot be had so."""
+        layout, reply = self._layout, self._runs[0][0][1] or b""
+        tokens = reply.split(b".")
+        if len(tokens) < _SHORT_FORM:
+            return None
+        count, size = sum(map(len, self._runs)), layout.payload_size
+        if count * size > _MOST_BYTES:
+            return None
+        read = np.frombuffer(b"".join([run.view() for run in self._runs]), np.uint8)
+        messages = read.reshape(count, layout.width)
+        starts = list(accumulate([len(token) + 1 for token in tokens], initial=layout.reply))
+        # All replies must be divided as the first one is, not only be as long.
+        dots = messages[:, [start - 1 for start in starts[1:-1]]]
+        if (dots != ord(".")).any():
+            return None
+        shift = 0 if len(tokens) == _SHORT_FORM else _DOMAIN_TOKENS
+        sequences, times = (
+            _numbers(messages[:, starts[token] : starts[token + 1] - 1])
+            for token in (_SEQUENCE + shift, _TIMESTAMP + shift)
+        )
+        if sequences is None or times is None:
+            return None
+        ends = np.arange(count + 1, dtype=np.int32) * size
+        payloads = np.ascontiguousarray(messages[:, layout.payload : layout.payload + size])
+        return [
+            pa.repeat(pa.scalar(_utf8(self._subject).decode(), pa.string()), count),
+            sequences,
+            times,
+            pa.nulls(count, _HEADERS),
+            pa.Array.from_buffers(
+                pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(payloads)]
+            ),
+        ]
 
 
 class _Rows:
@@ -138,6 +210,13 @@ class _Rows:
         ]
 
 
+def _joined_columns(parts: Sequence[_Alike | _Rows]) -> list[Any]:
+    if len(parts) == 1:
+        return parts[0].columns()
+    columns = zip(*(part.columns() for part in parts), strict=True)
+    return [pa.concat_arrays(arrays) for arrays in columns]
+
+
 def record_batch(frames: Sequence[Frame]) -> pa.RecordBatch:
     """The columns of messages that a consumer delivered."""
     if not frames:
@@ -150,67 +229,46 @@ def record_batch(frames: Sequence[Frame]) -> pa.RecordBatch:
 _SHORT_FORM = 9  # tokens
 _SEQUENCE, _TIMESTAMP = 5, 7  # among the tokens of the short form of a reply subject
 _DOMAIN_TOKENS = 2  # which the long form has in front of them
+_MOST_BYTES = (1 << 31) - 1  # in a binary column
+_MOST_DIGITS = 19  # of 64 bits
+_POWERS = 10 ** np.arange(_MOST_DIGITS - 1, -1, -1, dtype=np.int64)
 
 
-def _columns(run: Run) -> list[Any]:
-    return _run_columns(run) or _Rows(run).columns()
-
-
-def _run_columns(run: Run) -> list[Any] | None:
-    """The columns of a run, straight from the read; None if they cannot be had so."""
-    count, layout, reply = len(run), run.layout, run[0][1]
-    tokens = reply.split(b".") if reply else []
-    if len(tokens) < _SHORT_FORM:
+def _numbers(digits: Any) -> Any:
+    """The numbers in rows of digits, None if there may be none or too large ones among them."""
+    values = digits - ord("0")
+    width = values.shape[1]
+    if (
+        not width
+        or values.max() > 9
+        or width > _MOST_DIGITS
+        or (width == _MOST_DIGITS and values[:, 0].max() == 9)
+    ):
         return None
-    starts = list(accumulate([len(token) + 1 for token in tokens], initial=layout.reply))
-    # All replies must be divided as the first one is, not only be as long.
-    if any(run.column(start - 1).count(b".") != count for start in starts[1:-1]):
-        return None
-    shift = 0 if len(tokens) == _SHORT_FORM else _DOMAIN_TOKENS
-    read = pa.py_buffer(run.data)[run.start :]
-    messages = pa.Array.from_buffers(pa.binary(layout.width), count, [None, read])
-
-    def column(start: int, size: int) -> Any:
-        return pc.binary_slice(messages, start, start + size).cast(pa.binary())
-
-    sequence, timestamp = _SEQUENCE + shift, _TIMESTAMP + shift
-    return [
-        pa.repeat(pa.scalar(_utf8(run.subject).decode(), pa.string()), count),
-        column(starts[sequence], len(tokens[sequence])),
-        column(starts[timestamp], len(tokens[timestamp])),
-        pa.nulls(count, _HEADERS),
-        column(layout.payload, layout.payload_size),
-    ]
+    return pa.array(values @ _POWERS[_MOST_DIGITS - width :])
 
 
 def _place_columns(replies: list[bytes | None]) -> list[Any]:
-    """Sequences and times out of the reply subjects, as they are written there."""
-    if len(replies) >= MANY_ROWS:
-        try:
-            return _read_places(replies)
-        except pa.ArrowInvalid:
-            pass  # of several forms: the consumer has moved to another server
-    places = [parse_metadata(reply) for reply in replies]
-    return [
-        pa.array([b"%d" % place.stream_sequence for place in places], pa.binary()),
-        pa.array([b"%d" % place.timestamp_ns for place in places], pa.binary()),
-    ]
-
-
-def _read_places(replies: list[bytes | None]) -> list[Any]:
-    """The same for replies of one form, which Arrow reads as lines of fields."""
+    """Sequences and times out of the reply subjects."""
     width = (replies[0] or b"").count(b".") + 1
     shift = 0 if width <= _SHORT_FORM else _DOMAIN_TOKENS
-    names = [str(number) for number in range(width)]
-    wanted = [str(_SEQUENCE + shift), str(_TIMESTAMP + shift)]
-    lines = b"\n".join(replies)  # type: ignore[arg-type]
-    table = csv.read_csv(
-        pa.BufferReader(lines),
-        csv.ReadOptions(column_names=names, use_threads=False, block_size=len(lines) + 1),
-        csv.ParseOptions(delimiter=".", quote_char=False, double_quote=False),
-        csv.ConvertOptions(include_columns=wanted, column_types=dict.fromkeys(wanted, pa.binary())),
-    )
-    return [column.combine_chunks() for column in table.columns]
+    numbers: list[tuple[int, int]] = []
+    for reply in replies:
+        tokens = reply.split(b".") if reply else []
+        if len(tokens) != width or width < _SHORT_FORM:
+            break
+        sequence, time = tokens[_SEQUENCE + shift], tokens[_TIMESTAMP + shift]
+        if not (sequence.isdigit() and time.isdigit()):
+            break
+        numbers.append((int(sequence), int(time)))
+    else:
+        return [pa.array(column, pa.int64()) for column in zip(*numbers, strict=True)]
+    # Of several forms, because the consumer has moved to another server; or of a wrong one.
+    places = [parse_metadata(reply) for reply in replies]
+    return [
+        pa.array([place.stream_sequence for place in places], pa.int64()),
+        pa.array([place.timestamp_ns for place in places], pa.int64()),
+    ]
 
 
 # Arrow text is UTF-8 and NATS takes any bytes: what is none gets replacement characters, so that
