@@ -22,6 +22,7 @@ from .connection import copy_error
 from .message import Message
 from .nuid import next_nuid
 from .subscription import Route
+from .waiter import Waiter, wake_all
 
 if TYPE_CHECKING:
     from .client import Client
@@ -36,17 +37,14 @@ class _One(msgspec.Struct, eq=False):
     """Waits for one answer."""
 
     subject: str
-    future: asyncio.Future[Frame]
+    waiter: Waiter[Frame]
     timeout: float
     deadline: float
 
-    def on_frame(self, frame: Frame) -> None:
-        if not self.future.done():
-            self.future.set_result(frame)
-
     def on_error(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self.waiter.done():
+            self.waiter.set_exception(error)
+            self.waiter.wake()
 
 
 class _Many:
@@ -115,10 +113,17 @@ class RequestMux(Route):
         """Hand each answer to the request that waits for it; late ones are dropped."""
         start = len(self._base)
         pending = self._pending
+        answered: list[Waiter[Frame]] = []
         for frame in batch.frames:
             request = pending.get(frame[0][start:])
-            if request is not None:
+            if isinstance(request, _One):
+                if not request.waiter.done():
+                    request.waiter.set_result(frame)
+                    answered.append(request.waiter)
+            elif request is not None:
                 request.on_frame(frame)
+        if answered:
+            wake_all(self._loop, answered)
 
     def end(self, error: BaseException | None) -> None:
         """Fail what is pending."""
@@ -162,10 +167,10 @@ class RequestMux(Route):
         With `repeat_after` it is sent a second time if there is none after so many seconds.
         """
         client, loop = self.client, self._loop
-        future: asyncio.Future[Frame] = loop.create_future()
+        waiter: Waiter[Frame] = Waiter(loop=loop)
         deadline = loop.time() + timeout
         token = self._token()
-        self._pending[token] = _One(subject, future, timeout, deadline)
+        self._pending[token] = _One(subject, waiter, timeout, deadline)
         repeat: asyncio.TimerHandle | None = None
         try:
             self._send(subject, data, token, headers)
@@ -173,7 +178,7 @@ class RequestMux(Route):
                 repeat = loop.call_later(repeat_after, self._repeat, subject, data, token, headers)
             if deadline < self._expiry_at:
                 self._expire_at(deadline)
-            name, reply, header, answer = await future
+            name, reply, header, answer = await waiter
         finally:
             self._pending.pop(token, None)
             if repeat is not None:

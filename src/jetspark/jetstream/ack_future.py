@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from jetspark.connection.waiter import Waiter
 from jetspark.errors import JetStreamError
 
 from .publish_ack import PublishAck
@@ -53,7 +54,7 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
     _attempts: Attempts
     _ack: PublishAck | None = None
     _error: BaseException | None = None
-    _waiters: list[asyncio.Future[None]] | None = None
+    _waiters: list[Waiter[None]] | None = None
     _unseen: UnseenFailures | None = None  # where the error waits to be seen
     _retries: int = 0  # so far, because no stream answered
     _resend_at: float = 0.0  # when it is sent again, if nothing happens; 0: not at all
@@ -83,7 +84,7 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
 
     def __await__(self) -> Generator[Any, None, PublishAck]:
         if not self.done():
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiter: Waiter[None] = Waiter(loop=asyncio.get_running_loop())
             if self._waiters is None:
                 self._waiters = [waiter]
             else:
@@ -106,6 +107,7 @@ def wake(future: PublishAckFuture) -> None:
     for waiter in waiters or ():
         if not waiter.done():
             waiter.set_result(None)
+            waiter.wake()
 
 
 class UnseenFailures:

@@ -33,6 +33,7 @@ from jetspark.connection import Client
 from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.subscription import Route
+from jetspark.connection.waiter import Waiter, wake_all
 from jetspark.errors import (
     DisconnectedError,
     DuplicateInProcessError,
@@ -343,6 +344,7 @@ class AckWindow:
         """Settle what is acknowledged or refused; late answers are dropped."""
         pending = self.pending
         start = len(self.base)
+        answered: list[Waiter[None]] = []
         for subject, _, header, data in batch.frames:
             future = pending.pop(subject[start:], None)
             if future is None:
@@ -359,7 +361,13 @@ class AckWindow:
                 self._large -= len(future._data)
             future._data = b""
             if future._waiters:
-                wake(future)
+                for waiter in future._waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+                        answered.append(waiter)
+                future._waiters = None
+        if answered:
+            wake_all(self._loop, answered)
         self._settled()
 
     def _on_status(self, future: PublishAckFuture, header: bytes) -> None:

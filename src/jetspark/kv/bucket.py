@@ -9,6 +9,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from jetspark.connection.waiter import Waiter
 from jetspark.errors import (
     ExpectedSequenceNotReadyError,
     InvalidKeyError,
@@ -95,7 +96,7 @@ class KeyValue(BucketReader[T]):
         expires = acks.time() + attempts.timeout
         try:
             acks.request(subject, data, acks.base + token)
-            waiter = self._loop.create_future()
+            waiter: Waiter[None] = Waiter(loop=self._loop)
             acks.pending[token] = future = PublishAckFuture(
                 subject, token, data, None, expires, attempts, None, None, [waiter]
             )
