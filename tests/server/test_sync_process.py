@@ -53,7 +53,8 @@ REPORT = """
         time.sleep(0.05)
         print("waiting", flush=True)
 
-    threading.Thread(target=report).start()
+    reporter = threading.Thread(target=report)
+    reporter.start()
 """
 
 
@@ -65,6 +66,7 @@ def say_when_waiting(call: str) -> str:
         nc.flush()
         print("interrupted, and", "usable" if nc.connected else "broken")
         nc.close()
+        reporter.join()
         print([thread.name for thread in threading.enumerate()])
     """
 
@@ -142,7 +144,8 @@ def test_interrupts_at_any_moment_of_short_calls(nats_server: NatsServer) -> Non
             while interrupts < number:
                 time.sleep(0.0002)
 
-    threading.Thread(target=interrupt).start()
+    sender = threading.Thread(target=interrupt)
+    sender.start()
     while interrupts < 300:
         try:
             calling = True
@@ -151,6 +154,7 @@ def test_interrupts_at_any_moment_of_short_calls(nats_server: NatsServer) -> Non
         except KeyboardInterrupt:
             calling = False
             interrupts += 1
+    sender.join()
     nc.flush()
     print("usable")
     nc.close()
