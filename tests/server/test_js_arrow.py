@@ -231,6 +231,15 @@ async def test_large_sequences(first: int) -> None:
     assert record_batch(run).column("sequence").to_pylist() == list(range(first, first + 300))
 
 
+async def test_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [frame(b"$JS.ACK.S.c.1.%d.7.1700000000123456789.1" % n) for n in range(100, 500)]
+    (run,) = parsed(frames)
+    assert isinstance(run, Run)
+    expected = record_batch(run)
+    monkeypatch.setattr("jetspark.jetstream.consumer.arrow.np", None)
+    assert record_batch(run) == expected
+
+
 async def test_replies_as_long_as_each_other_and_divided_otherwise() -> None:
     """Numbers that grow make up for a count that falls."""
     replies = [b"$JS.ACK.S.c.1.%d.7.1700000000123456789.10" % n for n in range(700, 1000)]

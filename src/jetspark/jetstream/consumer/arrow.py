@@ -18,13 +18,17 @@ from .messages import PullFeed, WarningHandler
 from .pull_options import StreamOptions
 
 try:
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
     raise MissingExtraError(
-        'columns need the packages pyarrow and numpy: pip install "jetspark[spark]"'
+        'columns need the package pyarrow: pip install "jetspark[spark]"'
     ) from error
+
+try:
+    import numpy as np
+except ImportError:  # an executor may have only what pyarrow needs; then all messages are rows
+    np = None  # type: ignore[assignment]
 
 __all__ = ["SCHEMA", "ArrowStream", "record_batch"]
 
@@ -77,7 +81,7 @@ class _Columns:
         last = self._parts[-1] if self._parts else None
         if isinstance(last, _Alike) and last.add(frames):
             return
-        if isinstance(frames, Run) and len(frames) >= LONG_RUN and frames[0][1]:
+        if np and isinstance(frames, Run) and len(frames) >= LONG_RUN and frames[0][1]:
             self._parts.append(_Alike(frames))
             return
         if not isinstance(last, _Rows):
@@ -231,7 +235,7 @@ _SEQUENCE, _TIMESTAMP = 5, 7  # among the tokens of the short form of a reply su
 _DOMAIN_TOKENS = 2  # which the long form has in front of them
 _MOST_BYTES = (1 << 31) - 1  # in a binary column
 _MOST_DIGITS = 19  # of 64 bits
-_POWERS = 10 ** np.arange(_MOST_DIGITS - 1, -1, -1, dtype=np.int64)
+_POWERS = [10**place for place in range(_MOST_DIGITS - 1, -1, -1)]
 
 
 def _numbers(digits: Any) -> Any:
@@ -245,7 +249,7 @@ def _numbers(digits: Any) -> Any:
         or (width == _MOST_DIGITS and values[:, 0].max() == 9)
     ):
         return None
-    return pa.array(values @ _POWERS[_MOST_DIGITS - width :])
+    return pa.array(values @ np.array(_POWERS[_MOST_DIGITS - width :], np.int64))
 
 
 def _place_columns(replies: list[bytes | None]) -> list[Any]:
