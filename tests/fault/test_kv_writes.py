@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import AsyncIterator
 
@@ -23,7 +24,7 @@ from tests.support.kv import bucket_on, connected, listed, new_bucket, stream_na
 from tests.support.leaks import GUARD, no_leaks, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
-from tests.support.streams import step_down
+from tests.support.streams import caught_up, step_down
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +110,7 @@ async def test_the_leader_steps_down(nats_cluster: NatsCluster) -> None:
         await until(lambda: len(books.put) > there + 50)
         stop.set()
         await putting
+        await caught_up(nats_cluster, stream_name(bucket))
         await books.check(bucket)
 
 
@@ -181,7 +183,7 @@ async def test_gets_while_the_leader_changes(nats_cluster: NatsCluster) -> None:
         await bucket.put("n", b"0")
         seen: list[int] = []
         stop = asyncio.Event()
-        await known_by_all(bucket)
+        await caught_up(nats_cluster, stream_name(bucket))
         reading = asyncio.create_task(read(bucket, stop, seen))
         for _ in range(3):
             count = len(seen)
@@ -190,14 +192,6 @@ async def test_gets_while_the_leader_changes(nats_cluster: NatsCluster) -> None:
         stop.set()
         await reading
         assert set(seen) == {0}
-
-
-async def known_by_all(bucket: KeyValue[bytes]) -> None:
-    """Wait until every replica, of which any may answer, has what was put."""
-    answers = 0
-    while answers < 50:
-        found = await bucket.get_many(["n", "fixed"])
-        answers = answers + 1 if len(found) == 2 else 0
 
 
 # -- compare and set ----------------------------------------------------------------------------
@@ -229,13 +223,21 @@ async def count_up(bucket: KeyValue[bytes], writer: str, times: int) -> int:
     return conflicts
 
 
-async def counters(bucket: KeyValue[bytes], writers: int, times: int) -> int:
+async def counters(buckets: list[KeyValue[bytes]], writers: int, times: int) -> int:
     """Have several count up at once; returns how often they were in each other's way."""
     async with asyncio.timeout(GUARD * 3), asyncio.TaskGroup() as group:
-        tasks = [group.create_task(count_up(bucket, f"w{n}", times)) for n in range(writers)]
-    shares = json.loads((await bucket.get("counter")).value)
-    assert shares == {f"w{n}": times for n in range(writers)}
+        tasks = [
+            group.create_task(count_up(bucket, f"w{n}", times))
+            for n, bucket in zip(range(writers), itertools.cycle(buckets), strict=False)
+        ]
     return sum(task.result() for task in tasks)
+
+
+async def check_counter(bucket: KeyValue[bytes], writers: int, times: int) -> None:
+    """Each of them has counted as often as it should, in a revision of its own."""
+    entry = await bucket.get("counter")
+    assert json.loads(entry.value) == {f"w{n}": times for n in range(writers)}
+    assert entry.revision == 1 + writers * times
 
 
 @conformance("KV", "5. Writes", "writers with compare-and-set add up under contention")
@@ -244,9 +246,8 @@ async def test_writers_add_up(nats_server: NatsServer, writers: int) -> None:
     async with connected(nats_server.url) as nc:
         bucket = await new_bucket(nc)
         await bucket.create("counter", b"{}")
-        assert await counters(bucket, writers, 25) > 0
-        entry = await bucket.get("counter")
-        assert entry.revision == 1 + writers * 25
+        assert await counters([bucket], writers, 25) > 0
+        await check_counter(bucket, writers, 25)
 
 
 @conformance("KV", "5. Writes", "10071 and 10164 both mean that the revision is another")
@@ -259,22 +260,24 @@ async def test_writers_on_several_nodes_add_up(nats_cluster: NatsCluster) -> Non
         bucket = await new_bucket(first, replicas=3)
         await bucket.create("counter", b"{}")
         buckets = [bucket, await bucket_on(second, bucket), await bucket_on(third, bucket)]
-        async with asyncio.timeout(GUARD * 3), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(count_up(buckets[n % 3], f"w{n}", 15)) for n in range(6)]
-        assert sum(task.result() for task in tasks) > 0
-        entry = await bucket.get("counter", revision=1 + 6 * 15)
-        assert json.loads(entry.value) == {f"w{n}": 15 for n in range(6)}
+        await caught_up(nats_cluster, stream_name(bucket))
+        assert await counters(buckets, 6, 15) > 0
+        await caught_up(nats_cluster, stream_name(bucket))
+        await check_counter(bucket, 6, 15)
 
 
 async def test_writers_add_up_while_the_leader_changes(nats_cluster: NatsCluster) -> None:
     async with connected(nats_cluster.urls) as nc:
         bucket = await new_bucket(nc, replicas=3)
         await bucket.create("counter", b"{}")
-        counting = asyncio.create_task(counters(bucket, 4, 40))
+        await caught_up(nats_cluster, stream_name(bucket))
+        counting = asyncio.create_task(counters([bucket], 4, 40))
         for _ in range(3):
             await asyncio.sleep(0.2)
             await step_down(nc.jetstream(), stream_name(bucket))
         await counting
+        await caught_up(nats_cluster, stream_name(bucket))
+        await check_counter(bucket, 4, 40)
 
 
 @conformance("KV", "5. Writes", "of several creates one wins, also after a delete and a purge")
@@ -293,8 +296,9 @@ async def test_one_creator_wins(nats_cluster: NatsCluster, replicas: int) -> Non
             names = await asyncio.gather(*(create(f"{turn}.{n}") for n in range(10)))
             winners = [name for name in names if name]
             assert len(winners) == 1
-            if replicas == 1:  # another replica may not have it yet
-                assert (await bucket.get("lock")).value == winners[0].encode()
+            if replicas > 1:
+                await caught_up(nats_cluster, stream_name(bucket))
+            assert (await bucket.get("lock")).value == winners[0].encode()
             if turn % 2:
                 await bucket.delete("lock")
             else:

@@ -34,7 +34,7 @@ from tests.support.objects import (
 )
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
-from tests.support.streams import step_down
+from tests.support.streams import caught_up, step_down
 
 MIB = 2**20
 OLD = content(5 * CHUNK, 1)
@@ -77,6 +77,13 @@ async def settle(call: Callable[[], Awaitable[Any]]) -> Any:
                 if not error.retryable and not isinstance(error, TimeoutError):
                     raise
                 await asyncio.sleep(0.05)
+
+
+async def latest(cluster: NatsCluster, store: ObjectStore) -> bytes:
+    """The object as it was last put: any of the servers may answer, also one that lags behind."""
+    await caught_up(cluster, f"OBJ_{store.name}")
+    data: bytes = await settle(lambda: read(store, "o"))
+    return data
 
 
 async def change_leader(nc: Client, bucket: str) -> None:
@@ -165,6 +172,7 @@ async def test_get_while_the_leader_steps_down(nats_cluster: NatsCluster) -> Non
     async with connected(nats_cluster.urls) as nc:
         store = await make_store(nc, replicas=3)
         await store.put("o", data)
+        await caught_up(nats_cluster, f"OBJ_{store.name}")
         async with await store.get("o") as chunks:
             reader = Steps(chunks)
             for number in range(3):
@@ -179,6 +187,7 @@ async def test_get_while_the_leader_is_killed(start_cluster: StartCluster) -> No
     async with connected(cluster.urls) as nc:
         store = await make_store(nc, replicas=3, storage="file")
         await store.put("o", data)
+        await caught_up(cluster, f"OBJ_{store.name}")
         async with await store.get("o") as chunks:
             reader = Steps(chunks)
             await reader.take(1)
@@ -288,16 +297,16 @@ async def test_put_while_the_leader_steps_down(nats_cluster: NatsCluster) -> Non
         await store.put("o", OLD, chunk_size=CHUNK)
         for number in range(3):
             data = content(40 * CHUNK, 10 + number)
-            before = await read(store, "o")
+            before = await latest(nats_cluster, store)
             gate = Gate(data, after=20)
             putting = asyncio.create_task(try_to_put(store, gate))
             await gate.reached.wait()
             await change_leader(nc, store.name)
             gate.open()
             stored = await putting
-            assert await settle(lambda: read(store, "o")) == (data if stored else before)
+            assert await latest(nats_cluster, store) == (data if stored else before)
             await put_at_last(store, data)
-            assert await settle(lambda: read(store, "o")) == data
+            assert await latest(nats_cluster, store) == data
         await settle(lambda: assert_tidy(nc, store, "o"))
 
 
@@ -312,11 +321,11 @@ async def test_put_while_the_leader_is_killed(start_cluster: StartCluster) -> No
         await cluster.akill(await leader_of(nc, cluster, store.name))
         gate.open()
         stored = await putting
-        found = await settle(lambda: read(store, "o"))
+        found = await latest(cluster, store)
         # A put that failed may still have got as far as the description.
         assert found == NEW if stored else found in (OLD, NEW)
         await put_at_last(store, NEW)
-        assert await settle(lambda: read(store, "o")) == NEW
+        assert await latest(cluster, store) == NEW
         await settle(lambda: assert_tidy(nc, store, "o"))
 
 

@@ -12,7 +12,9 @@ from jetspark import HeadersLike, JetStream, Stream
 from jetspark.connection import Client
 from jetspark.connection.nuid import next_nuid
 from jetspark.errors import NotSupportedError
-from jetspark.server import NatsServer
+from jetspark.server import NatsCluster, NatsServer
+from tests.support.leaks import until
+from tests.support.servers import monitor
 
 T = TypeVar("T")
 
@@ -65,3 +67,22 @@ async def step_down(js: JetStream, stream: str, consumer: str | None = None) -> 
         subject = subjects.consumer_leader_stepdown(stream, consumer)
     # Repeated if the cluster has no leader itself at the moment.
     await js.api.request(subject, context=f"step down of {stream!r}", idempotent=True)
+
+
+async def caught_up(cluster: NatsCluster, stream: str) -> None:
+    """Wait until every server that runs has all of a stream: any of them may answer a read."""
+
+    def same_everywhere() -> bool:
+        ends = {_last_sequence(server, stream) for server in cluster if server.running}
+        return len(ends) == 1 and None not in ends
+
+    await until(same_everywhere)
+
+
+def _last_sequence(server: NatsServer, stream: str) -> int | None:
+    """Where a stream ends on one server; None if it is not there, or not yet."""
+    for account in monitor(server, "/jsz?streams=true").get("account_details", []):
+        for detail in account.get("stream_detail", []):
+            if detail["name"] == stream:
+                return int(detail["state"]["last_seq"])
+    return None
