@@ -27,7 +27,7 @@ from tests.support.leaks import until
 from tests.support.ledger import stored_numbers
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
-from tests.support.streams import step_down, version_of
+from tests.support.streams import leader_of, step_down, version_of
 
 ATOMIC = (2, 12)
 INGEST = (2, 14)
@@ -122,18 +122,10 @@ async def test_a_leader_that_steps_down_forgets_the_batch(start_cluster: StartCl
         for number in range(10):
             await batch.add("s.a", b"%d" % number)
         await step_down(js, "S")
-        await until_led(stream)
+        await leader_of(stream, cluster)
         with pytest.raises((AtomicPublishError, NoStreamResponseError)):
             await batch.commit()
         assert await stored_numbers(stream) == []
-
-
-async def until_led(stream: Stream) -> None:
-    while True:
-        cluster = (await stream.info()).cluster
-        if cluster is not None and cluster.leader:
-            return
-        await asyncio.sleep(0.05)
 
 
 # --- fast ingest
@@ -277,7 +269,7 @@ async def test_a_leader_that_steps_down_leaves_no_gap(start_cluster: StartCluste
         await until(lambda: ingest.size > 100)
         await step_down(js, "S")
         error = await running
-        await until_led(stream)
+        await leader_of(stream, cluster)
         stored = await stored_numbers(stream)
         assert stored == list(range(len(stored)))
         if error is None:  # the next leader goes on with the batch

@@ -12,7 +12,7 @@ from jetspark.server import NatsCluster
 from tests.support.faults import connected
 from tests.support.ledger import Ledger
 from tests.support.servers import StartCluster
-from tests.support.streams import step_down
+from tests.support.streams import leader_of, step_down
 
 PATIENCE = 60.0
 """Seconds for an election; none takes that long."""
@@ -21,18 +21,6 @@ PATIENCE = 60.0
 @pytest.fixture
 def cluster(start_cluster: StartCluster) -> NatsCluster:
     return start_cluster(3)
-
-
-async def leader_of(stream: Stream) -> str:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                cluster = (await stream.info()).cluster
-            except JetSparkError:
-                cluster = None
-            if cluster is not None and cluster.leader:
-                return cluster.leader
-            await asyncio.sleep(0.05)
 
 
 async def replicated(client: Client) -> Stream:
@@ -49,14 +37,14 @@ async def test_a_leader_that_steps_down(cluster: NatsCluster, ids: bool) -> None
         ledger = Ledger(js, "s.a", ids=ids, retries=-1, timeout=PATIENCE if ids else 5.0)
         stop = asyncio.Event()
         load = asyncio.create_task(ledger.load(stop, pause=0.02))
-        leaders = {await leader_of(stream)}
+        leaders = {await leader_of(stream, cluster)}
         for _ in range(3):
             await asyncio.sleep(0.1)
             try:
                 await step_down(js, "S")
             except JetSparkError:
                 continue  # the last change is not over yet
-            leaders.add(await leader_of(stream))
+            leaders.add(await leader_of(stream, cluster))
         stop.set()
         await load
         await ledger.settle()
@@ -77,10 +65,9 @@ async def test_the_leader_dies(cluster: NatsCluster) -> None:
         stop = asyncio.Event()
         load = asyncio.create_task(ledger.load(stop, pause=0.02))
         await asyncio.sleep(0.1)
-        leader = await leader_of(stream)
-        index = [server.name for server in cluster].index(leader)
-        await cluster.akill(index)
-        assert await leader_of(stream) != leader
+        leader = await leader_of(stream, cluster)
+        await cluster.akill(leader)
+        assert await leader_of(stream, cluster) != leader
         await asyncio.sleep(0.1)
         stop.set()
         await load
@@ -113,7 +100,7 @@ async def test_without_a_majority_publishes_fail_and_are_not_stored_twice(
         assert kinds <= {NoStreamResponseError, TimeoutError}
         await cluster.arestart(others[0])
         await cluster.arestart(others[1])
-        await leader_of(stream)
+        await leader_of(stream, cluster)
         # Once more with the same ids: whatever was stored is not stored again.
         again = Ledger(js, "s.a", ids=True, retries=-1, timeout=PATIENCE)
         for _ in range(200):

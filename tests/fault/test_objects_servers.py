@@ -34,7 +34,7 @@ from tests.support.objects import (
 )
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
-from tests.support.streams import caught_up, step_down
+from tests.support.streams import caught_up, leader_of, step_down
 
 MIB = 2**20
 OLD = content(5 * CHUNK, 1)
@@ -86,23 +86,16 @@ async def latest(cluster: NatsCluster, store: ObjectStore) -> bytes:
     return data
 
 
-async def change_leader(nc: Client, bucket: str) -> None:
-    """Have another server lead the stream; a stream without a leader does not answer."""
+async def change_leader(nc: Client, cluster: NatsCluster, bucket: str) -> None:
+    """Have another server lead the stream."""
     stream = await backing_stream(nc, bucket)
-
-    async def has_leader() -> bool:
-        cluster = (await stream.info()).cluster
-        return cluster is not None and bool(cluster.leader)
-
-    await eventually(lambda: settle(has_leader))
+    await leader_of(stream, cluster)
     await step_down(nc.jetstream(), stream.name)
 
 
-async def leader_of(nc: Client, cluster: NatsCluster, bucket: str) -> int:
-    """Which of the servers leads the stream."""
-    info = (await (await backing_stream(nc, bucket)).info()).cluster
-    assert info is not None
-    return [server.name for server in cluster].index(str(info.leader))
+async def kill_leader(nc: Client, cluster: NatsCluster, bucket: str) -> None:
+    """Kill the server that leads the stream."""
+    await cluster.akill(await leader_of(await backing_stream(nc, bucket), cluster))
 
 
 class Steps:
@@ -177,7 +170,7 @@ async def test_get_while_the_leader_steps_down(nats_cluster: NatsCluster) -> Non
             reader = Steps(chunks)
             for number in range(3):
                 await reader.take(number * 8 * MIB + 1)
-                await change_leader(nc, store.name)
+                await change_leader(nc, nats_cluster, store.name)
             assert await reader.rest() == data
 
 
@@ -191,7 +184,7 @@ async def test_get_while_the_leader_is_killed(start_cluster: StartCluster) -> No
         async with await store.get("o") as chunks:
             reader = Steps(chunks)
             await reader.take(1)
-            await cluster.akill(await leader_of(nc, cluster, store.name))
+            await kill_leader(nc, cluster, store.name)
             assert await reader.rest() == data
 
 
@@ -301,7 +294,7 @@ async def test_put_while_the_leader_steps_down(nats_cluster: NatsCluster) -> Non
             gate = Gate(data, after=20)
             putting = asyncio.create_task(try_to_put(store, gate))
             await gate.reached.wait()
-            await change_leader(nc, store.name)
+            await change_leader(nc, nats_cluster, store.name)
             gate.open()
             stored = await putting
             assert await latest(nats_cluster, store) == (data if stored else before)
@@ -318,7 +311,7 @@ async def test_put_while_the_leader_is_killed(start_cluster: StartCluster) -> No
         gate = Gate(NEW, after=20)
         putting = asyncio.create_task(try_to_put(store, gate))
         await gate.reached.wait()
-        await cluster.akill(await leader_of(nc, cluster, store.name))
+        await kill_leader(nc, cluster, store.name)
         gate.open()
         stored = await putting
         found = await latest(cluster, store)
@@ -433,6 +426,6 @@ async def test_watch_while_the_leader_steps_down(nats_cluster: NatsCluster) -> N
         async def step() -> None:
             for _ in range(3):
                 await asyncio.sleep(0.2)
-                await change_leader(nc, store.name)
+                await change_leader(nc, nats_cluster, store.name)
 
         await watch_meanwhile(nc, nc, store.name, step)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import jetspark
-from jetspark.server import NatsCluster, NatsServer, run_cluster
+from jetspark.server import NatsCluster, run_cluster
 from jetspark.spark.range_reader import RangeReader, ReadPlan
 from jetspark.spark.ranges import Range
 from tests.support.clients import unique
 from tests.support.spark_query import Query
-from tests.support.streams import step_down
+from tests.support.streams import leader_of, step_down
 
 from .conftest import Streams
 
@@ -41,17 +41,6 @@ async def replicated(servers: list[str]) -> AsyncIterator[tuple[jetspark.JetStre
             name=name, subjects=[f"{name}.>"], num_replicas=3, allow_direct=True
         )
         yield js, stream
-
-
-async def leader_of(stream: jetspark.Stream, cluster: NatsCluster) -> NatsServer:
-    """The node that leads a stream."""
-    while True:
-        info = await stream.info()
-        assert info.cluster is not None
-        for server in cluster:
-            if server.name == info.cluster.leader:
-                return server
-        await asyncio.sleep(0.1)
 
 
 async def fill(js: jetspark.JetStream, stream: str, numbers: range, size: int = 0) -> None:
@@ -87,7 +76,7 @@ async def test_the_leader_moves_and_dies_in_the_middle_of_a_range(
             if count == 2:
                 await step_down(js, stream.name)
             if count == 4:
-                leader = await leader_of(stream, cluster)
+                leader = cluster[await leader_of(stream, cluster)]
                 leader.kill()
         assert numbers == list(range(1, 4001))
 
@@ -95,7 +84,7 @@ async def test_the_leader_moves_and_dies_in_the_middle_of_a_range(
 @ASKING
 async def test_a_replica_that_lags_behind(cluster: NatsCluster, asking: bool) -> None:
     async with replicated(cluster.urls) as (js, stream):
-        leader = await leader_of(stream, cluster)
+        leader = cluster[await leader_of(stream, cluster)]
         lagging = next(server for server in cluster if server is not leader)
         await fill(js, stream.name, range(1, 101))
         lagging_url, leader_url = lagging.url, leader.url
@@ -122,7 +111,7 @@ async def test_only_a_replica_that_lags_behind_answers(cluster: NatsCluster, ask
     """It has nothing more, and the leader cannot be asked: that is not the end of the range."""
     last = 3000
     async with replicated(cluster.urls) as (js, stream):
-        leader = await leader_of(stream, cluster)
+        leader = cluster[await leader_of(stream, cluster)]
         lagging, other = (server for server in cluster if server is not leader)
         await fill(js, stream.name, range(1, 101))
         async with (
@@ -158,14 +147,12 @@ def test_the_leader_dies_under_a_query(cluster: NatsCluster) -> None:
     query = Query(servers=cluster.url, stream=stream, startingOffsets="earliest", minPartitions=2)
 
     async def leader(js: jetspark.JetStream) -> int:
-        info = (await js.get_stream(stream)).cached_info
-        assert info.cluster is not None
-        return [server.name for server in cluster].index(info.cluster.leader)
+        return await leader_of(await js.get_stream(stream), cluster)
 
     try:
         for first in range(1, 601, 200):
-            streams.publish(stream, 200, first=first)
-            assert query.plan()
+            streams.publish(stream, 200, first=first, retries=-1)
+            query.wait_and_plan()
             number = streams.edit(leader)
             cluster.kill(number)
             assert query.run() == list(range(1, first + 200))
@@ -179,25 +166,24 @@ def test_the_leader_dies_under_a_queue(cluster: NatsCluster) -> None:
     stream = streams.new(num_replicas=3, retention="workqueue", allow_direct=True)
     query = Query(servers=cluster.url, stream=stream, consumer="spark", minPartitions=2)
 
-    async def state(js: jetspark.JetStream) -> tuple[str, int, int]:
+    async def leader(js: jetspark.JetStream) -> int:
+        return await leader_of(await js.get_stream(stream), cluster)
+
+    async def left(js: jetspark.JetStream) -> tuple[int, int]:
         found = await js.get_stream(stream)
-        consumer = await found.get_consumer("spark")
-        info = found.cached_info
-        assert info.cluster is not None
-        pending = consumer.cached_info.num_pending + consumer.cached_info.num_ack_pending
-        return info.cluster.leader, info.state.messages, pending
+        info = (await found.get_consumer("spark")).cached_info
+        return found.cached_info.state.messages, info.num_pending + info.num_ack_pending
 
     try:
         query.plan()
         for first in range(1, 601, 200):
-            streams.publish(stream, 200, first=first)
-            assert query.plan()
-            name = streams.edit(state)[0]
-            number = [server.name for server in cluster].index(name)
+            streams.publish(stream, 200, first=first, retries=-1)
+            query.wait_and_plan()
+            number = streams.edit(leader)
             cluster.kill(number)
             assert query.run() == list(range(1, first + 200))
             cluster.restart(number)
-        while streams.edit(state)[1:] != (0, 0):  # acks that got lost come back
+        while streams.edit(left) != (0, 0):  # acks that got lost come back
             query.plan()
             asyncio.run(asyncio.sleep(0.5))
     finally:

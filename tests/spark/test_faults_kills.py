@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 import jetspark
 from jetspark.server import NatsServer, run_cluster, run_server
 from tests.support.spark_job import Job, connected_workers, start_job
+from tests.support.streams import caught_up, leader_of
 
 from .conftest import Streams
 
@@ -222,15 +224,11 @@ def test_the_leader_is_killed_under_a_query(tmp_path: Path) -> None:
         }
 
         def leader(name: str) -> int:
-            async def find(js: jetspark.JetStream) -> str:
-                info = (await js.get_stream(name)).cached_info
-                assert info.cluster is not None
-                return info.cluster.leader
+            async def find(js: jetspark.JetStream) -> int:
+                return await leader_of(await js.get_stream(name), cluster)
 
-            names = [server.name for server in cluster]
-            while (found := streams.edit(find)) not in names:
-                time.sleep(0.2)
-            return names.index(found)
+            found: int = streams.edit(find)
+            return found
 
         with start_job(tmp_path, **job) as running:
             for some, name in ((1000, origin), (5000, target)):
@@ -240,4 +238,5 @@ def test_the_leader_is_killed_under_a_query(tmp_path: Path) -> None:
                 time.sleep(1)
                 cluster.restart(number)
             assert running.wait() == "done"
+        asyncio.run(caught_up(cluster, target))
         assert Counter(messages(streams, target)) == Counter(range(1, 10_001))

@@ -146,7 +146,7 @@ def test_the_server_restarts_under_a_query(start_server: StartServer, queries: l
     queries.append(query)
     for first in range(1, 401, 100):
         streams.publish(stream, 100, first=first)
-        assert query.plan()
+        query.wait_and_plan()
         server.kill()
         server.start()
         assert query.run() == list(range(1, first + 100))
@@ -211,8 +211,7 @@ def test_waiting_costs_little(
         assert not query.plan()
     assert api_requests(streams) - before < 10
     streams.publish(stream, 1, first=6)
-    while not query.plan():
-        time.sleep(0.01)
+    query.wait_and_plan()
     assert query.run() == list(range(1, 7))
 
 
@@ -231,8 +230,7 @@ def test_waiting_long_costs_nothing(
         patch.setattr(stream_reader, "run", None)  # how the reader would ask the server
         assert not query.plan()
     streams.publish(stream, 1, first=6)
-    while not query.plan():
-        time.sleep(0.01)
+    query.wait_and_plan()
     assert query.run() == list(range(1, 7))
 
 

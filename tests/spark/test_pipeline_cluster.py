@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import jetspark
 from jetspark.server import NatsCluster, run_cluster
 from tests.support.spark_cluster import standalone_cluster
+from tests.support.streams import caught_up, leader_of
 
 COUNT = 6000
 PIPELINE = """
@@ -77,12 +78,13 @@ async def _found(urls: str) -> dict[str, Any]:
         while messages := await alerts.fetch_no_wait(1000):
             ids += [json.loads(message.data)["id"] for message in messages]
         totals = await js.key_value("TOTALS")
+        keys = [key async for key in totals.keys()]  # noqa: SIM118
         return {
             "dead": (await js.get_stream("DEAD")).cached_info.state.messages,
             "alerts": ids,
             "totals": {
-                key: json.loads((await totals.get(key)).value)["cents"]
-                async for key in totals.keys()  # noqa: SIM118
+                key: json.loads(entry.value)["cents"]
+                for key, entry in (await totals.get_many(keys)).items()
             },
         }
 
@@ -148,6 +150,8 @@ def test_the_books_of_a_pipeline_on_clusters(spark: SparkSession, tmp_path: Path
             process.kill()
             process.wait()
         # What is there after the end, nothing twice.
+        for stream in ("ALERTS", "KV_TOTALS"):
+            asyncio.run(caught_up(nats, stream))
         assert in_order(found(urls)) == expected()
     rows = spark.read.parquet(str(tmp_path / "archive")).select("id", "country", "cents").collect()
     assert sorted(row.asDict()["id"] for row in rows) == [row["id"] for row in GOOD]
@@ -166,13 +170,8 @@ def archived(spark: SparkSession, folder: Path) -> int:
 def kill_the_leader(nats: NatsCluster) -> None:
     """Kill the node that leads the stream of orders."""
 
-    async def leader() -> str:
-        async with await jetspark.connect(nats.servers[0].url) as nc:
-            info = await (await nc.jetstream().get_stream("ORDERS")).info()
-            assert info.cluster is not None
-            assert info.cluster.leader
-            return info.cluster.leader
+    async def leader() -> int:
+        async with await jetspark.connect(nats.url) as nc:
+            return await leader_of(await nc.jetstream().get_stream("ORDERS"), nats)
 
-    name = asyncio.run(leader())
-    (server,) = (server for server in nats.servers if server.name == name)
-    server.kill()
+    nats.kill(asyncio.run(leader()))

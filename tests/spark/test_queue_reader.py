@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,7 +70,7 @@ def test_acknowledged_when_committed(
     query = start(stream=stream, maxOffsetsPerTrigger=40, minPartitions=3, rowsPerBatch=7)
     assert not query.plan()  # which creates the consumer
     streams.publish(stream, 100)
-    assert query.plan()
+    query.wait_and_plan()
     assert query.read() == list(range(1, 41))
     info = figures(streams, stream)
     assert (info.num_pending, info.num_ack_pending, info.ack_floor.stream_seq) == (100, 0, 0)
@@ -96,8 +95,7 @@ def test_acknowledged_while_nothing_is_added(
     assert not query.plan()
     streams.publish(stream, 200)
     for done in (40, 80, 120, 160, 200):
-        while not query.plan():
-            time.sleep(0.01)
+        query.wait_and_plan()
         query.commit()
         query.plan()
         assert figures(streams, stream).ack_floor.stream_seq == done

@@ -7,6 +7,7 @@ Spark itself.
 from __future__ import annotations
 
 import pickle
+import time
 from typing import Any
 
 from jetspark.spark.schema import stream_schema
@@ -63,6 +64,13 @@ class Query:
                 return False
             self.planned = end
         return True
+
+    def wait_and_plan(self) -> None:
+        """Plan the next batch as soon as there is one: the reader hears of it a moment later."""
+        end = time.monotonic() + 60
+        while not self.plan():
+            assert time.monotonic() < end, "there is nothing to plan"
+            time.sleep(0.01)
 
     def read(self) -> list[int]:
         """The rows of the batch that is planned."""

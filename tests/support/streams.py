@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from jetspark import HeadersLike, JetStream, Stream
 from jetspark.connection import Client
 from jetspark.connection.nuid import next_nuid
-from jetspark.errors import NotSupportedError
+from jetspark.errors import JetSparkError, NotSupportedError
 from jetspark.server import NatsCluster, NatsServer
 from tests.support.leaks import until
 from tests.support.servers import monitor
@@ -67,6 +69,18 @@ async def step_down(js: JetStream, stream: str, consumer: str | None = None) -> 
         subject = subjects.consumer_leader_stepdown(stream, consumer)
     # Repeated if the cluster has no leader itself at the moment.
     await js.api.request(subject, context=f"step down of {stream!r}", idempotent=True)
+
+
+async def leader_of(stream: Stream, cluster: NatsCluster) -> int:
+    """Which of the servers leads a stream; waits until it has a leader that runs."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(JetSparkError):  # a stream without a leader does not answer
+                info = (await stream.info()).cluster
+                for index, server in enumerate(cluster):
+                    if info is not None and server.name == info.leader and server.running:
+                        return index
+            await asyncio.sleep(0.05)
 
 
 async def caught_up(cluster: NatsCluster, stream: str) -> None:
