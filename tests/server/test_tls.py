@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import jetspark
-from jetspark import Client, EventKind
+from jetspark import Client
 from jetspark.errors import ConnectError, InvalidOptionError, TimeoutError, TLSError
 from jetspark.server import NatsServer
 from tests.support.certs import Certs
-from tests.support.clients import Connect, Events, monitor, unique
+from tests.support.clients import Connect, eventually, monitor, unique
 from tests.support.servers import StartCluster, StartServer
 
 
@@ -159,15 +159,12 @@ async def test_discovered_servers_have_the_name_of_the_first(
     """A cluster announces bare addresses, for which the certificates need not be made."""
     cluster = start_cluster(2, jetstream=False, tls=certs.tls())
     first, second = cluster.servers
-    events = Events()
     nc = await connect(
         f"tls://localhost:{first.port}",
         tls_ca=certs.ca,
-        on_event=events,
         randomize_servers=False,
     )
-    await events.wait(EventKind.DISCOVERED)
-    assert f"tls://127.0.0.1:{second.port}" in nc.servers
+    await eventually(lambda: f"tls://127.0.0.1:{second.port}" in nc.servers)
     names = {server.tls_name for server in nc._connection.pool.servers if server.discovered}
     assert names == {"localhost"}
     while nc.server != f"tls://127.0.0.1:{second.port}":
