@@ -57,7 +57,8 @@ class Reader:
     def __init__(self, consumer: PullConsumer, **options: Any) -> None:
         self.warnings = Warnings()
         self.seen: list[JetStreamMessage] = []
-        options = {"max_messages": 10, "expires": 1, **options}
+        # Who has no request when a message comes, because one has just expired, loses its turn.
+        options = {"max_messages": 10, "expires": 60, **options}
         self._stream = consumer.messages(group="g", on_warning=self.warnings, **options)
         self._task = asyncio.create_task(self._run())
 
@@ -201,7 +202,11 @@ async def test_lowest_priority_number_is_served_first(
     if found is None:
         return
     nc, first, second = found
-    later, sooner = Reader(first, priority=5), Reader(second, priority=1)
+    # So many that there is always a request: without one, the other client is served.
+    later, sooner = (
+        Reader(client, priority=priority, max_messages=200)
+        for client, priority in ((first, 5), (second, 1))
+    )
     await served(first, 2)
     for start in range(0, 60, 5):
         await fill(nc, first.stream_name, 5, start=start)
