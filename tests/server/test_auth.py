@@ -218,7 +218,7 @@ async def test_callable_that_hangs(start_server: StartServer, connect: Connect) 
         return ""
 
     with pytest.raises(jetspark.errors.TimeoutError, match="authenticating"):
-        await connect(server.url, token=hang, connect_timeout=0.05)
+        await connect(server.url, token=hang, connect_timeout=0.5)
 
 
 # -- nkeys ---------------------------------------------------------------------------------------
