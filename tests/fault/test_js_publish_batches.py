@@ -122,7 +122,7 @@ async def test_a_leader_that_steps_down_forgets_the_batch(start_cluster: StartCl
         for number in range(10):
             await batch.add("s.a", b"%d" % number)
         await step_down(js, "S")
-        await leader_of(stream, cluster)
+        await leader_of(js, "S", cluster)
         with pytest.raises((AtomicPublishError, NoStreamResponseError)):
             await batch.commit()
         assert await stored_numbers(stream) == []
@@ -269,7 +269,7 @@ async def test_a_leader_that_steps_down_leaves_no_gap(start_cluster: StartCluste
         await until(lambda: ingest.size > 100)
         await step_down(js, "S")
         error = await running
-        await leader_of(stream, cluster)
+        await leader_of(js, "S", cluster)
         stored = await stored_numbers(stream)
         assert stored == list(range(len(stored)))
         if error is None:  # the next leader goes on with the batch

@@ -37,14 +37,14 @@ async def test_a_leader_that_steps_down(cluster: NatsCluster, ids: bool) -> None
         ledger = Ledger(js, "s.a", ids=ids, retries=-1, timeout=PATIENCE if ids else 5.0)
         stop = asyncio.Event()
         load = asyncio.create_task(ledger.load(stop, pause=0.02))
-        leaders = {await leader_of(stream, cluster)}
+        leaders = {await leader_of(js, "S", cluster)}
         for _ in range(3):
             await asyncio.sleep(0.1)
             try:
                 await step_down(js, "S")
             except JetSparkError:
                 continue  # the last change is not over yet
-            leaders.add(await leader_of(stream, cluster))
+            leaders.add(await leader_of(js, "S", cluster))
         stop.set()
         await load
         await ledger.settle()
@@ -65,9 +65,9 @@ async def test_the_leader_dies(cluster: NatsCluster) -> None:
         stop = asyncio.Event()
         load = asyncio.create_task(ledger.load(stop, pause=0.02))
         await asyncio.sleep(0.1)
-        leader = await leader_of(stream, cluster)
+        leader = await leader_of(js, "S", cluster)
         await cluster.akill(leader)
-        assert await leader_of(stream, cluster) != leader
+        assert await leader_of(js, "S", cluster) != leader
         await asyncio.sleep(0.1)
         stop.set()
         await load
@@ -100,7 +100,7 @@ async def test_without_a_majority_publishes_fail_and_are_not_stored_twice(
         assert kinds <= {NoStreamResponseError, TimeoutError}
         await cluster.arestart(others[0])
         await cluster.arestart(others[1])
-        await leader_of(stream, cluster)
+        await leader_of(js, "S", cluster)
         # Once more with the same ids: whatever was stored is not stored again.
         again = Ledger(js, "s.a", ids=True, retries=-1, timeout=PATIENCE)
         for _ in range(200):

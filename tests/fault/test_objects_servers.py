@@ -26,7 +26,6 @@ from tests.support.objects import (
     Gate,
     assert_no_consumers,
     assert_tidy,
-    backing_stream,
     connected,
     content,
     make_store,
@@ -88,14 +87,14 @@ async def latest(cluster: NatsCluster, store: ObjectStore) -> bytes:
 
 async def change_leader(nc: Client, cluster: NatsCluster, bucket: str) -> None:
     """Have another server lead the stream."""
-    stream = await backing_stream(nc, bucket)
-    await leader_of(stream, cluster)
-    await step_down(nc.jetstream(), stream.name)
+    js, stream = nc.jetstream(), f"OBJ_{bucket}"
+    await leader_of(js, stream, cluster)
+    await step_down(js, stream)
 
 
 async def kill_leader(nc: Client, cluster: NatsCluster, bucket: str) -> None:
     """Kill the server that leads the stream."""
-    await cluster.akill(await leader_of(await backing_stream(nc, bucket), cluster))
+    await cluster.akill(await leader_of(nc.jetstream(), f"OBJ_{bucket}", cluster))
 
 
 class Steps:

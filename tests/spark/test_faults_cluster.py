@@ -76,7 +76,7 @@ async def test_the_leader_moves_and_dies_in_the_middle_of_a_range(
             if count == 2:
                 await step_down(js, stream.name)
             if count == 4:
-                leader = cluster[await leader_of(stream, cluster)]
+                leader = cluster[await leader_of(js, stream.name, cluster)]
                 leader.kill()
         assert numbers == list(range(1, 4001))
 
@@ -84,7 +84,7 @@ async def test_the_leader_moves_and_dies_in_the_middle_of_a_range(
 @ASKING
 async def test_a_replica_that_lags_behind(cluster: NatsCluster, asking: bool) -> None:
     async with replicated(cluster.urls) as (js, stream):
-        leader = cluster[await leader_of(stream, cluster)]
+        leader = cluster[await leader_of(js, stream.name, cluster)]
         lagging = next(server for server in cluster if server is not leader)
         await fill(js, stream.name, range(1, 101))
         lagging_url, leader_url = lagging.url, leader.url
@@ -111,7 +111,7 @@ async def test_only_a_replica_that_lags_behind_answers(cluster: NatsCluster, ask
     """It has nothing more, and the leader cannot be asked: that is not the end of the range."""
     last = 3000
     async with replicated(cluster.urls) as (js, stream):
-        leader = cluster[await leader_of(stream, cluster)]
+        leader = cluster[await leader_of(js, stream.name, cluster)]
         lagging, other = (server for server in cluster if server is not leader)
         await fill(js, stream.name, range(1, 101))
         async with (
@@ -147,7 +147,7 @@ def test_the_leader_dies_under_a_query(cluster: NatsCluster) -> None:
     query = Query(servers=cluster.url, stream=stream, startingOffsets="earliest", minPartitions=2)
 
     async def leader(js: jetspark.JetStream) -> int:
-        return await leader_of(await js.get_stream(stream), cluster)
+        return await leader_of(js, stream, cluster)
 
     try:
         for first in range(1, 601, 200):
@@ -167,7 +167,7 @@ def test_the_leader_dies_under_a_queue(cluster: NatsCluster) -> None:
     query = Query(servers=cluster.url, stream=stream, consumer="spark", minPartitions=2)
 
     async def leader(js: jetspark.JetStream) -> int:
-        return await leader_of(await js.get_stream(stream), cluster)
+        return await leader_of(js, stream, cluster)
 
     async def left(js: jetspark.JetStream) -> tuple[int, int]:
         found = await js.get_stream(stream)

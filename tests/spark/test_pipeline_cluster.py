@@ -172,6 +172,6 @@ def kill_the_leader(nats: NatsCluster) -> None:
 
     async def leader() -> int:
         async with await jetspark.connect(nats.url) as nc:
-            return await leader_of(await nc.jetstream().get_stream("ORDERS"), nats)
+            return await leader_of(nc.jetstream(), "ORDERS", nats)
 
     nats.kill(asyncio.run(leader()))

@@ -71,12 +71,12 @@ async def step_down(js: JetStream, stream: str, consumer: str | None = None) -> 
     await js.api.request(subject, context=f"step down of {stream!r}", idempotent=True)
 
 
-async def leader_of(stream: Stream, cluster: NatsCluster) -> int:
+async def leader_of(js: JetStream, stream: str, cluster: NatsCluster) -> int:
     """Which of the servers leads a stream; waits until it has a leader that runs."""
     async with asyncio.timeout(60):
         while True:
             with suppress(JetSparkError):  # a stream without a leader does not answer
-                info = (await stream.info()).cluster
+                info = (await js.get_stream(stream)).cached_info.cluster
                 for index, server in enumerate(cluster):
                     if info is not None and server.name == info.leader and server.running:
                         return index
