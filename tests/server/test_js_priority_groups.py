@@ -203,10 +203,8 @@ async def test_lowest_priority_number_is_served_first(
         return
     nc, first, second = found
     # So many that there is always a request: without one, the other client is served.
-    later, sooner = (
-        Reader(client, priority=priority, max_messages=200)
-        for client, priority in ((first, 5), (second, 1))
-    )
+    later = Reader(first, priority=5, max_messages=200)
+    sooner = Reader(second, priority=1, max_messages=200)
     await served(first, 2)
     for start in range(0, 60, 5):
         await fill(nc, first.stream_name, 5, start=start)
