@@ -38,9 +38,7 @@ ANSWERS: list[Frame] = [
 ]
 
 
-@pytest.fixture(
-    params=[MESSAGES, WITHOUT_REPLY, ANSWERS], ids=["replies", "no replies", "other subjects"]
-)
+@pytest.fixture(params=[MESSAGES, WITHOUT_REPLY], ids=["replies", "no replies"])
 def pair(request: pytest.FixtureRequest) -> tuple[Run, list[Frame]]:
     """A run, and the same messages as a list."""
     parser = Parser()

@@ -22,7 +22,7 @@ import msgspec
 from jetspark.errors import ProtocolError
 
 from .info import ServerInfo, parse_info
-from .run import Frame, take_run
+from .run import Frame, take_answers, take_run
 
 __all__ = ["ErrorReply", "Event", "MessageBatch", "Op", "Parser"]
 
@@ -216,24 +216,30 @@ class Parser:
                 repeats += 1
                 # Worth it only if the read can have as many again.
                 if repeats >= _RUN and length - position >= _RUN * (start - position + size + 2):
-                    fixed = None if varies else subject
-                    run = take_run(data, position, (head, reply, tail), fixed, size, repeats)
-                    if run is None:
+                    width = start - position + size + 2
+                    alikes: Sequence[Frame] | None
+                    if varies:
+                        answer = (head, reply or b"", tail)
+                        alikes = take_answers(data, position, answer, size, repeats)
+                    else:
+                        line = (head, reply, tail)
+                        alikes = take_run(data, position, line, subject, size, repeats)
+                    if alikes is None:
                         repeats = 0
                     else:
-                        width, taken = run.layout.width, len(run)
+                        taken = len(alikes)
                         stop = position + taken * width
                         # After one that something else ended, not much is expected of the next.
                         ended = taken < repeats and stop + width <= length
                         repeats = taken if ended else repeats + taken
-                        if taken < _LONG_RUN:
-                            frames += run
+                        if varies or taken < _LONG_RUN:
+                            frames += alikes
                         else:
                             if frames:
                                 taken = position - batch_start
                                 events.append(MessageBatch(batch_sid, frames, taken, has_headers))
                                 frames, has_headers = [], False
-                            events.append(MessageBatch(batch_sid, run, stop - position))
+                            events.append(MessageBatch(batch_sid, alikes, stop - position))
                             batch_start = stop
                         position = stop
                         continue
