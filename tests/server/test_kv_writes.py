@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jetspark import Client, JetStream, KeyValueOperation
+from jetspark import Client, JetStream, KeyValueOperation, Message
 from jetspark.errors import (
+    InvalidAckError,
     InvalidArgumentError,
     InvalidOptionError,
     KeyDeletedError,
@@ -42,6 +43,63 @@ async def test_put(nc: Client, js: JetStream) -> None:
     assert [await bucket.put(key, b"x") for key in "aab"] == [1, 2, 3]
     message = await (await stream_of(js, bucket)).get_message(3)
     assert (message.subject, message.raw_headers) == (f"$KV.{bucket.name}.b", None)
+
+
+@conformance("KV", SECTION, "put: many at once, each gets the revision of its own value")
+async def test_puts_at_once(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc, history=64)
+    await bucket.put("first", b"")  # from here on in the shortest way
+    replies = await nc.subscribe(f"$KV.{bucket.name}.>")
+
+    async def put(worker: int) -> dict[int, bytes]:
+        values = [b"%d.%d" % (worker, number) for number in range(20)]
+        return {await bucket.put(f"k.{worker % 15}", value): value for value in values}
+
+    put_values: dict[int, bytes] = {}
+    for some in await asyncio.gather(*map(put, range(30))):
+        put_values |= some
+    assert sorted(put_values) == list(range(2, 602))
+    stream = await stream_of(js, bucket)
+    stored = stream.direct_get_batch(seq=2)
+    assert {message.sequence: message.data async for message in stored} == put_values
+    # Reply subjects are used again when their answer has come, and not before.
+    used = [(await replies.next(5)).reply for _ in range(600)]
+    assert len(set(used)) == 30
+
+
+async def test_the_late_answer_to_a_put_that_was_given_up(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("first", b"")  # from here on in the shortest way
+    for number in range(50):
+        given_up = asyncio.create_task(bucket.put("given.up", b"%d" % number))
+        await asyncio.sleep(0)  # it is sent
+        given_up.cancel()
+        kept = await asyncio.gather(*(bucket.put("kept", b"%d" % n) for n in range(3)))
+        assert kept == sorted(kept)
+        assert (await bucket.get("kept")).revision == kept[-1]
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+
+
+@pytest.mark.parametrize("answer", [b"stored", b'{"stream":"OTHER", "seq":1}'])
+async def test_somebody_else_answers_puts_as_well(nc: Client, answer: bytes) -> None:
+    """A put may fail then, but none is taken to be stored that is not, or somewhere else."""
+    bucket = await new_bucket(nc, history=64)
+
+    async def meddle(message: Message) -> None:
+        await message.respond(answer)
+
+    await nc.subscribe(f"$KV.{bucket.name}.>", callback=meddle)
+    failures = []
+    for number in range(200):
+        try:
+            revision = await bucket.put("k", b"%d" % number)
+        except InvalidAckError as error:
+            failures.append(error)
+            continue
+        assert (await bucket.get("k", revision=revision)).value == b"%d" % number
+    assert len(failures) < 200
+    assert all(error.may_have_taken_effect for error in failures)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 4097, 1_000_000])

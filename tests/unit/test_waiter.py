@@ -9,8 +9,12 @@ import weakref
 
 import pytest
 
-from jetspark.connection.waiter import Waiter, wake_all
+from jetspark.connection.waiter import Waiter, go_on
 from tests.support.leaks import GUARD
+
+
+class Traceable(Waiter):
+    """A waiter that weak references can point to."""
 
 
 class Desk:
@@ -18,15 +22,16 @@ class Desk:
 
     def __init__(self, count: int) -> None:
         self.loop = asyncio.get_running_loop()
-        self.waiters: list[Waiter[int]] = []
+        self.waiters: list[Waiter] = []
         self.seen: list[int | str] = []
         self.tasks = [self.loop.create_task(self.wait(number)) for number in range(count)]
 
     async def wait(self, number: int) -> None:
-        waiter: Waiter[int] = Waiter(loop=self.loop)
+        waiter = Traceable(self.loop)
         self.waiters.append(waiter)
         try:
-            self.seen.append(await waiter)
+            await waiter
+            self.seen.append(number)
         except asyncio.CancelledError:
             self.seen.append(f"cancelled {number}")
             raise
@@ -35,10 +40,10 @@ class Desk:
 
     def answer(self) -> None:
         """Answer all who still wait, at once."""
-        left = [waiter for waiter in self.waiters if not waiter.done()]
+        left = [waiter for waiter in self.waiters if not waiter.settled]
         for waiter in left:
-            waiter.set_result(self.waiters.index(waiter))
-        wake_all(self.loop, left)
+            waiter.settled = True
+        self.loop.call_soon(go_on, self.loop, left)
 
     async def end(self) -> list[object]:
         async with asyncio.timeout(GUARD):
@@ -85,42 +90,82 @@ async def test_the_message_of_a_cancellation_arrives() -> None:
 async def test_an_error() -> None:
     desk = Desk(2)
     await asyncio.sleep(0)
-    desk.waiters[0].set_exception(ValueError("no"))
-    desk.waiters[0].wake()
+    desk.waiters[0].fail(ValueError("no"))
     await desk.tasks[0]
+    assert desk.waiters.pop(0).settled  # it is not used again
     desk.answer()
     await desk.end()
     assert desk.seen == ["no", 1]
 
 
 async def test_timeouts_end_the_wait() -> None:
-    waiter: Waiter[None] = Waiter(loop=asyncio.get_running_loop())
+    waiter = Waiter(asyncio.get_running_loop())
 
     async def wait() -> None:
         await waiter
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(wait(), 0.01)
-    assert waiter.cancelled()
+    assert waiter.settled
 
 
 async def test_each_task_goes_on_in_its_context() -> None:
     name: contextvars.ContextVar[int] = contextvars.ContextVar("name")
     loop = asyncio.get_running_loop()
-    waiters: list[Waiter[None]] = []
+    waiters: list[Waiter] = []
 
     async def wait(number: int) -> bool:
         name.set(number)
-        waiters.append(Waiter(loop=loop))
+        waiters.append(Waiter(loop))
         await waiters[-1]
         return name.get() == number
 
     tasks = [loop.create_task(wait(number)) for number in range(3)]
     await asyncio.sleep(0)
     for waiter in waiters:
-        waiter.set_result(None)
-    wake_all(loop, waiters)
+        waiter.settled = True
+    loop.call_soon(go_on, loop, waiters)
     assert await asyncio.gather(*tasks) == [True] * 3
+
+
+async def test_one_waiter_again_and_again() -> None:
+    loop = asyncio.get_running_loop()
+    waiter = Waiter(loop)
+    rounds: list[int] = []
+
+    async def wait() -> None:
+        for number in range(5):
+            await waiter
+            rounds.append(number)
+
+    task = loop.create_task(wait())
+    for number in range(5):
+        await asyncio.sleep(0)
+        assert (waiter.settled, len(rounds)) == (False, number)
+        waiter.settled = True
+        waiter.wake()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(GUARD):
+        await task
+    assert rounds == [0, 1, 2, 3, 4]
+    assert not hasattr(waiter, "wakeup")  # it would keep the task alive
+    assert not hasattr(waiter, "context")
+
+
+async def test_go_on_runs_the_tasks_at_once() -> None:
+    desk = Desk(3)
+    await asyncio.sleep(0)
+    for waiter in desk.waiters:
+        waiter.settled = True
+    ran = desk.loop.create_future()
+
+    def read() -> None:
+        go_on(desk.loop, desk.waiters)
+        ran.set_result(list(desk.seen))
+
+    desk.loop.call_soon(read)
+    assert await ran == [0, 1, 2]
+    await desk.end()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -128,11 +173,11 @@ def test_a_task_that_ends_the_loop_does_not_keep_the_others_asleep(
     error: type[BaseException],
 ) -> None:
     seen: list[int] = []
-    waiters: list[Waiter[None]] = []
+    waiters: list[Waiter] = []
     loop = asyncio.new_event_loop()
 
     async def wait(number: int) -> None:
-        waiters.append(Waiter(loop=loop))
+        waiters.append(Waiter(loop))
         await waiters[-1]
         seen.append(number)
         if number == 1:
@@ -145,8 +190,8 @@ def test_a_task_that_ends_the_loop_does_not_keep_the_others_asleep(
         tasks = [loop.create_task(wait(number)) for number in range(4)]
         loop.run_until_complete(turn())
         for waiter in waiters:
-            waiter.set_result(None)
-        wake_all(loop, waiters)
+            waiter.settled = True
+        loop.call_soon(go_on, loop, waiters)
         with pytest.raises(error):
             loop.run_until_complete(turn())
         assert seen == [0, 1]

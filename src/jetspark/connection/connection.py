@@ -4,7 +4,7 @@ What the application sees (publish, subscriptions, requests) is built on top of 
 which is its `Owner`. This class owns the socket, the encoder's output and the reconnect task.
 
 Writes are coalesced: all frames that one turn of the event loop adds to the encoder leave in one
-system call.
+system call. So do those of the tasks that one read brings answers for, without waiting for a turn.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from .link import Link
 from .options import ConnectOptions
 from .pool import Server, ServerPool
 from .server_errors import closes_connection, error_from_text, refused_sid
+from .waiter import Waiter, go_on
 
 __all__ = ["Connection", "ConnectionState", "Owner", "Statistics", "copy_error"]
 
@@ -116,6 +117,8 @@ class Connection:
         self.statistics = Statistics()
         self.server_info: ServerInfo | None = None
         self.last_error: BaseException | None = None
+        self.answered: list[Waiter] = []  # by the read that is processed, and not woken yet
+        self._waking = False  # them; what they send is written afterwards
         self._loop = asyncio.get_running_loop()
         self._owner = owner
         self._random = random.Random()
@@ -261,18 +264,36 @@ class Connection:
     # -- what arrives ---------------------------------------------------------------------------
 
     def _on_events(self, events: list[Event]) -> None:
-        for event in events:
-            if type(event) is MessageBatch:
-                self.statistics.messages_in += len(event.frames)
-                self._owner.on_batch(event)
-            elif event is Op.PING:
-                self.encoder.pong()
-            elif event is Op.PONG:
-                self._on_pong()
-            elif isinstance(event, ServerInfo):
-                self._take_info(event)
-            elif isinstance(event, ErrorReply):
-                self._on_error_reply(event.text)
+        try:
+            for event in events:
+                if type(event) is MessageBatch:
+                    self.statistics.messages_in += len(event.frames)
+                    self._owner.on_batch(event)
+                elif event is Op.PING:
+                    self.encoder.pong()
+                elif event is Op.PONG:
+                    self._on_pong()
+                elif isinstance(event, ServerInfo):
+                    self._take_info(event)
+                elif isinstance(event, ErrorReply):
+                    self._on_error_reply(event.text)
+        finally:
+            if self.answered:
+                self._wake_answered()
+
+    def _wake_answered(self) -> None:
+        """Let the tasks go on whose answers have come, and write what they send next.
+
+        At once: a turn of the loop for the tasks and one more for the write would take longer than
+        all the rest of a request.
+        """
+        answered, self.answered = self.answered, []
+        self._waking = True
+        try:
+            go_on(self._loop, answered)
+        finally:
+            self._waking = False
+            self.write_now()
 
     def _on_pong(self) -> None:
         self._pings_out = 0
@@ -519,7 +540,8 @@ class Connection:
 
     def _schedule_write(self) -> None:
         """Have the encoder's frames written at the end of this turn of the loop."""
-        self._loop.call_soon(self.write_now)
+        if not self._waking:
+            self._loop.call_soon(self.write_now)
 
     def write_now(self) -> None:
         """Write the encoder's frames without waiting for the end of the turn."""

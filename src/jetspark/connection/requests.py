@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from jetspark.errors import (
     InvalidArgumentError,
     NoRespondersError,
@@ -22,7 +20,7 @@ from .connection import copy_error
 from .message import Message
 from .nuid import next_nuid
 from .subscription import Route
-from .waiter import Waiter, wake_all
+from .waiter import Waiter
 
 if TYPE_CHECKING:
     from .client import Client
@@ -33,18 +31,23 @@ REPLIES_KEPT = 64 * 1024  # of one request_many, for a reader that does not keep
 _NO_RESPONDERS = b"NATS/1.0 503"
 
 
-class _One(msgspec.Struct, eq=False):
+class _One(Waiter):
     """Waits for one answer."""
 
-    subject: str
-    waiter: Waiter[Frame]
-    timeout: float
-    deadline: float
+    __slots__ = ("deadline", "frame", "subject", "timeout")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, subject: str, timeout: float, deadline: float
+    ) -> None:
+        super().__init__(loop)
+        self.subject = subject
+        self.timeout = timeout
+        self.deadline = deadline
+        self.frame: Frame  # the answer
 
     def on_error(self, error: BaseException) -> None:
-        if not self.waiter.done():
-            self.waiter.set_exception(error)
-            self.waiter.wake()
+        if not self.settled:
+            self.fail(error)
 
 
 class _Many:
@@ -113,17 +116,16 @@ class RequestMux(Route):
         """Hand each answer to the request that waits for it; late ones are dropped."""
         start = len(self._base)
         pending = self._pending
-        answered: list[Waiter[Frame]] = []
+        answered = self.client._connection.answered
         for frame in batch.frames:
             request = pending.get(frame[0][start:])
             if isinstance(request, _One):
-                if not request.waiter.done():
-                    request.waiter.set_result(frame)
-                    answered.append(request.waiter)
+                if not request.settled:
+                    request.frame = frame
+                    request.settled = True
+                    answered.append(request)
             elif request is not None:
                 request.on_frame(frame)
-        if answered:
-            wake_all(self._loop, answered)
 
     def end(self, error: BaseException | None) -> None:
         """Fail what is pending."""
@@ -167,10 +169,9 @@ class RequestMux(Route):
         With `repeat_after` it is sent a second time if there is none after so many seconds.
         """
         client, loop = self.client, self._loop
-        waiter: Waiter[Frame] = Waiter(loop=loop)
         deadline = loop.time() + timeout
         token = self._token()
-        self._pending[token] = _One(subject, waiter, timeout, deadline)
+        self._pending[token] = waiter = _One(loop, subject, timeout, deadline)
         repeat: asyncio.TimerHandle | None = None
         try:
             self._send(subject, data, token, headers)
@@ -178,11 +179,12 @@ class RequestMux(Route):
                 repeat = loop.call_later(repeat_after, self._repeat, subject, data, token, headers)
             if deadline < self._expiry_at:
                 self._expire_at(deadline)
-            name, reply, header, answer = await waiter
+            await waiter
         finally:
             self._pending.pop(token, None)
             if repeat is not None:
                 repeat.cancel()
+        name, reply, header, answer = waiter.frame
         if header is not None and not answer:
             _raise_if_no_responders(header, subject)
         return Message(name, reply, header, answer, client)

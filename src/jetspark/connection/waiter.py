@@ -1,58 +1,88 @@
 """Tasks that wait for an answer, woken many at a time.
 
-The loop makes a call of its own for every asyncio future that is done. When one read brings answers
-for many tasks, these calls are a good part of the work; here, one wakes all of them.
+The loop makes a call of its own for every asyncio future that is done, and a future is done only
+once. When one read brings answers for many tasks, that is a good part of the work. A `Waiter` is a
+future as far as a task can see, and leaves to others when the task goes on: see
+`Connection.answered`. It may be awaited again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import Any
 
-__all__ = ["Waiter", "wake_all"]
-
-T = TypeVar("T")
+__all__ = ["Waiter", "go_on"]
 
 
-class Waiter(asyncio.Future[T]):
-    """A future for one task, which awaits it as soon as it is made.
+class Waiter:
+    """What one task waits for.
 
-    Whoever sets the result or an exception wakes the task afterwards, with `wake` or `wake_all`.
+    Whoever settles it wakes the task: with `fail`, or by setting `settled`, which is an answer, and
+    `wake` or `go_on` afterwards. What the answer is, they tell the task otherwise.
     """
 
-    __slots__ = ("_task_context", "_task_wakeup")
+    # The names with one underscore in front, and the methods below, are what asyncio asks for.
+    __slots__ = ("_asyncio_future_blocking", "_loop", "context", "error", "settled", "wakeup")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False  # it has just been awaited
+        self._loop = loop
+        self.settled = False  # by an answer or an error, and the task does not know yet
+        self.error: BaseException | None = None
+        self.wakeup: Callable[[Waiter], object]  # of the task
+        self.context: Context | None  # in which it runs
+
+    def __await__(self) -> Generator[Waiter, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+        del self.wakeup, self.context  # until it is awaited again
+        self.settled = False
 
     def add_done_callback(
         self, fn: Callable[[Any], object], /, *, context: Context | None = None
     ) -> None:
-        """Note how the task is woken."""
-        self._task_wakeup = fn
-        self._task_context = context
+        """Note how the task is woken; called by the task."""
+        self.wakeup = fn
+        self.context = context
+
+    def result(self) -> None:
+        """Raise what it failed with; called by the task."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            try:
+                raise error
+            finally:
+                del error  # or its traceback would lead back to it
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Have the task cancelled, unless it is being woken already."""
-        if not super().cancel(msg):
+        """Have the task cancelled, unless it is being woken already; called by the task."""
+        if self.settled:
             return False
-        self.wake()
+        self.fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
         return True
+
+    def fail(self, error: BaseException) -> None:
+        """Have the task see an error; a waiter that has failed is not used again."""
+        self.error = error
+        self.settled = True
+        self.wake()
 
     def wake(self) -> None:
         """Wake the task alone."""
-        self.get_loop().call_soon(self._task_wakeup, self, context=self._task_context)
+        self._loop.call_soon(self.wakeup, self, context=self.context)
 
 
-def wake_all(loop: asyncio.AbstractEventLoop, waiters: list[Waiter[Any]]) -> None:
-    """Wake the tasks of all of these, in their order."""
-    loop.call_soon(_go_on, loop, waiters)
+def go_on(loop: asyncio.AbstractEventLoop, waiters: Iterable[Waiter]) -> None:
+    """Run the tasks of all of these in their order, each until it waits again.
 
-
-def _go_on(loop: asyncio.AbstractEventLoop, waiters: Iterable[Waiter[Any]]) -> None:
+    They must be settled, and this must be called by the loop, not by a task.
+    """
     rest = iter(waiters)
     try:
         for waiter in rest:
-            waiter._task_context.run(waiter._task_wakeup, waiter)  # type: ignore[union-attr]
+            waiter.context.run(waiter.wakeup, waiter)  # type: ignore[union-attr]
     except BaseException:  # one of them ends the loop, which may be run again
-        wake_all(loop, list(rest))
+        loop.call_soon(go_on, loop, list(rest))
         raise

@@ -47,14 +47,14 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
     """
 
     subject: str
-    _token: bytes
+    _reply: bytes  # where the acknowledgement is to come; empty before it is sent
     _data: bytes  # until it is settled, to be sent again
     _headers: bytes | None
     _deadline: float
     _attempts: Attempts
     _ack: PublishAck | None = None
     _error: BaseException | None = None
-    _waiters: list[Waiter[None]] | None = None
+    _waiters: list[Waiter] | None = None
     _unseen: UnseenFailures | None = None  # where the error waits to be seen
     _retries: int = 0  # so far, because no stream answered
     _resend_at: float = 0.0  # when it is sent again, if nothing happens; 0: not at all
@@ -84,16 +84,14 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
 
     def __await__(self) -> Generator[Any, None, PublishAck]:
         if not self.done():
-            waiter: Waiter[None] = Waiter(loop=asyncio.get_running_loop())
+            waiter = Waiter(asyncio.get_running_loop())
             if self._waiters is None:
-                self._waiters = [waiter]
-            else:
-                self._waiters.append(waiter)
+                self._waiters = []
+            self._waiters.append(waiter)
             try:
-                yield from waiter
+                yield from waiter.__await__()
             finally:
-                if self._waiters is not None:  # cancelled
-                    self._waiters.remove(waiter)
+                self._waiters.remove(waiter)
         return self.result()
 
     def __repr__(self) -> str:
@@ -103,10 +101,9 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
 
 def wake(future: PublishAckFuture) -> None:
     """Let those go on who wait for a future that is settled now."""
-    waiters, future._waiters = future._waiters, None
-    for waiter in waiters or ():
-        if not waiter.done():
-            waiter.set_result(None)
+    for waiter in future._waiters or ():
+        if not waiter.settled:
+            waiter.settled = True
             waiter.wake()
 
 

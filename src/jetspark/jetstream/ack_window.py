@@ -1,9 +1,8 @@
 """Published messages that wait for their acknowledgement, and what becomes of them.
 
-All messages of a window have reply subjects under one wildcard inbox; the last token tells which
-one an acknowledgement is for. Every message is settled exactly once: by its acknowledgement, a
-refusal, its timeout, the loss of the connection or the end of the client. Whoever takes it out of
-`pending` settles it.
+All messages of a window have reply subjects under one wildcard inbox, each its own. Every message
+is settled exactly once: by its acknowledgement, a refusal, its timeout, the loss of the connection
+or the end of the client. Whoever takes it out of `pending` settles it.
 
 A message with an id can be repeated, because the stream drops the copy that is one too many. Not
 so if it also expects a last sequence: some servers look at that before they look at the id, and
@@ -33,7 +32,7 @@ from jetspark.connection import Client
 from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.subscription import Route
-from jetspark.connection.waiter import Waiter, wake_all
+from jetspark.connection.waiter import Waiter
 from jetspark.errors import (
     DisconnectedError,
     DuplicateInProcessError,
@@ -53,10 +52,12 @@ from .ack_future import ERRORS_KEPT, Attempts, PublishAckFuture, UnseenFailures,
 from .publish_ack import decode_publish_ack
 from .publish_headers import PublishOptions, header_block, message_data
 
-__all__ = ["SMALL", "AckWindow"]
+__all__ = ["SMALL", "SPARE", "AckWindow"]
 
 SMALL = 4096  # bytes of a message whose size is not worth counting
+SPARE = 512  # futures kept to be used again; servers remember the way to about as many replies
 LARGE_PENDING = 64 * 1024 * 1024  # bytes of larger messages that may wait
+FIRST_REPLY = 1_000_000  # so that reply subjects are equally long: answers are cut faster
 REPORT_INTERVAL = 1.0  # seconds between reports of failures that nobody waits for
 
 _NEVER = float("inf")
@@ -105,20 +106,21 @@ class AckWindow:
             raise InvalidOptionError(f"max_ack_pending must be at least 1, not {limit}")
         self.client = client
         self.pending: dict[bytes, PublishAckFuture] = {}
-        # What the short cut in Publisher.publish_async needs. It is taken while fewer than
-        # `ceiling` messages wait, and `ceiling` is 0 while something else has to be looked at.
+        # What the short cuts in Publisher.publish_async and KeyValue.put need. They are taken while
+        # fewer than `ceiling` messages wait, and it is 0 while something else has to be looked at.
         self.ceiling = 0
-        self.pieces = client._encoder.pieces
-        self.counter = 0
+        self.encoder = client._encoder
+        self.pieces = self.encoder.pieces
+        self.request = self.encoder.request
+        self.counter = FIRST_REPLY
         self.base = b""
+        self.spare: list[PublishAckFuture] = []  # see `new_future`
         self.attempts = Attempts().within(timeout)
         self.time: Callable[[], float]
         self.expiry = _NEVER  # when the timer fires
-        self.request = client._encoder.request
         self._limit = limit or (1 << 62)
         self._awaited = limit is None
         self._backpressure = backpressure
-        self._encoder = client._encoder
         self._loop: asyncio.AbstractEventLoop
         self._inbox: _Inbox | None = None
         self._large = 0  # bytes of those messages that are not small
@@ -147,16 +149,14 @@ class AckWindow:
             if (
                 len(self.pending) >= self.ceiling
                 or self._large >= LARGE_PENDING
-                or self._encoder.is_full()
+                or self.encoder.is_full()
             ):
                 await self._enter(subject, len(data), attempts.timeout)
             if self._inbox is None:
                 self._open()
-            self.counter += 1
-            token = b"%d" % self.counter
             now = self.time()
             when = now + attempts.timeout
-            future = PublishAckFuture(subject, token, data, block, when, attempts)
+            future = PublishAckFuture(subject, self.next_reply(), data, block, when, attempts)
             self._write(future)
         except BaseException:
             self._call_waiters()  # the place is for another one
@@ -179,16 +179,14 @@ class AckWindow:
                 if (
                     len(self.pending) >= self.ceiling
                     or self._large >= LARGE_PENDING
-                    or self._encoder.is_full()
+                    or self.encoder.is_full()
                 ):
                     await self._enter(subject, len(data), attempts.timeout)
                 if self._inbox is None:
                     self._open()
-                self.counter += 1
-                token = b"%d" % self.counter
                 now = self.time()
                 future = PublishAckFuture(
-                    subject, token, data, block, now + attempts.timeout, attempts
+                    subject, self.next_reply(), data, block, now + attempts.timeout, attempts
                 )
                 future._resend_at = when = now + attempts.silence
                 self._write(future)
@@ -201,7 +199,7 @@ class AckWindow:
 
     def _added(self, future: PublishAckFuture, when: float) -> None:
         """Wait for the acknowledgement of a message, and look after it at a certain time."""
-        self.pending[future._token] = future
+        self.pending[future._reply] = future
         if when < self.expiry:
             self.arm(when)
         if not self.ceiling and not self._room and not self.client._restricted:
@@ -218,8 +216,9 @@ class AckWindow:
         """Send a small plain message, unless something is in its way."""
         if len(self.pending) >= self.ceiling or len(self.pieces) > FULL_PIECES:
             return False
-        self.request(future.subject, future._data, self.base + future._token)
-        self.pending[future._token] = future
+        future._reply = reply = self.next_reply()
+        self.request(future.subject, future._data, reply)
+        self.pending[reply] = future
         if future._deadline < self.expiry:
             self.arm(future._deadline)
         return True
@@ -230,6 +229,7 @@ class AckWindow:
             await self._enter(future.subject, len(future._data), future._attempts.timeout)
             if self._inbox is None:
                 self._open()
+            future._reply = self.next_reply()
             self._write(future)
         except BaseException:
             self._call_waiters()  # the place is for another one
@@ -269,7 +269,7 @@ class AckWindow:
                     if not self._backpressure:
                         raise
                 what, waiting = "the connection did not come back", connection.wait_connected
-            elif self._encoder.is_full() and not self._awaited:
+            elif self.encoder.is_full() and not self._awaited:
                 what, waiting = "the server takes no more", connection.make_room
             else:
                 return
@@ -311,13 +311,29 @@ class AckWindow:
         self.time = self._loop.time
         self._inbox = inbox = _Inbox(self)
         self.base = inbox.base
+        self.spare = []  # a new list: nothing of the inbox before can come into it
         client._add_route(inbox)
+
+    def new_future(self, subject: str, data: bytes, expires: float) -> PublishAckFuture:
+        """The future of a plain small message, with a waiter for the one task that publishes it.
+
+        When its acknowledgement has come, it may go to `spare` and be used again, if nobody else
+        can answer, and it was sent once. Servers remember the way to a reply subject that they have
+        seen, and find it faster.
+        """
+        reply, attempts, waiters = self.next_reply(), self.attempts, [Waiter(self._loop)]
+        return PublishAckFuture(subject, reply, data, None, expires, attempts, None, None, waiters)
+
+    def next_reply(self) -> bytes:
+        """A reply subject that was never used before."""
+        self.counter += 1
+        return b"%b%d" % (self.base, self.counter)
 
     def _write(self, future: PublishAckFuture) -> None:
         """Add a message to the encoder."""
-        encoder, block = self._encoder, future._headers
+        encoder, block = self.encoder, future._headers
         subject, data = future.subject, future._data
-        inbox = self.base + future._token
+        inbox = future._reply
         prefix = encoder.prefixes.get(subject)
         if block is None:
             encoder.request(subject, data, inbox)
@@ -333,7 +349,7 @@ class AckWindow:
 
     def forget(self, future: PublishAckFuture) -> None:
         """Stop waiting for an acknowledgement that nobody wants any more."""
-        if self.pending.pop(future._token, None) is not None:
+        if self.pending.pop(future._reply, None) is not None:
             self._withdraw([future])
             self._free(future)
             self._settled()
@@ -343,10 +359,9 @@ class AckWindow:
     def deliver(self, batch: MessageBatch) -> None:
         """Settle what is acknowledged or refused; late answers are dropped."""
         pending = self.pending
-        start = len(self.base)
-        answered: list[Waiter[None]] = []
+        answered = self.client._connection.answered
         for subject, _, header, data in batch.frames:
-            future = pending.pop(subject[start:], None)
+            future = pending.pop(subject, None)
             if future is None:
                 continue
             if header is not None and not data:
@@ -360,14 +375,10 @@ class AckWindow:
             if len(future._data) > SMALL:
                 self._large -= len(future._data)
             future._data = b""
-            if future._waiters:
-                for waiter in future._waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
-                        answered.append(waiter)
-                future._waiters = None
-        if answered:
-            wake_all(self._loop, answered)
+            for waiter in future._waiters or ():
+                if not waiter.settled:
+                    waiter.settled = True
+                    answered.append(waiter)
         self._settled()
 
     def _on_status(self, future: PublishAckFuture, header: bytes) -> None:
@@ -389,7 +400,7 @@ class AckWindow:
             if self._retry(future):
                 return
             if future._resent:  # that copy is ours, and its acknowledgement may still come
-                self.pending[future._token] = future
+                self.pending[future._reply] = future
                 return
         self._fail(future, error)
 
@@ -400,7 +411,7 @@ class AckWindow:
             return False
         future._resend_at = when
         future._idle = True
-        self.pending[future._token] = future  # it keeps its place
+        self.pending[future._reply] = future  # it keeps its place
         if when < self.expiry:
             self.arm(when)
         return True
@@ -486,7 +497,7 @@ class AckWindow:
     def _send_again(self, future: PublishAckFuture, now: float) -> None:
         again = now + future._attempts.silence
         repeat = again < future._deadline and _can_be_repeated(future._headers)
-        if self._encoder.is_full() or not self.client.connected:
+        if self.encoder.is_full() or not self.client.connected:
             # Not now: the last copy may not even be written yet.
             future._resend_at = again if repeat or future._idle else 0.0
             return
@@ -499,13 +510,13 @@ class AckWindow:
         try:
             self._write(future)
         except JetSparkError as error:  # the server in use now may have a smaller max_payload
-            del self.pending[future._token]
+            del self.pending[future._reply]
             self._fail(future, error)
 
     def _expire(self, expired: list[PublishAckFuture]) -> None:
         withdrawn = self._withdraw(expired)
         for future in expired:
-            del self.pending[future._token]
+            del self.pending[future._reply]
             if future._idle and future._retries:  # it waits to be sent again
                 self._fail(future, _no_stream(future, future._retries))
                 continue
@@ -523,7 +534,7 @@ class AckWindow:
         """Fail the messages to a subject that is not permitted."""
         for future in list(self.pending.values()):
             if future.subject == error.subject:
-                del self.pending[future._token]
+                del self.pending[future._reply]
                 self._fail(future, copy_error(error))
         self._settled()
 
@@ -533,12 +544,12 @@ class AckWindow:
         unwritten = self._unwritten()
         again: list[PublishAckFuture] = []
         for future in list(self.pending.values()):
-            if future._token in unwritten or future._idle:
+            if future._reply in unwritten or future._idle:
                 continue
             if _can_be_repeated(future._headers):
                 again.append(future)
                 continue
-            del self.pending[future._token]
+            del self.pending[future._reply]
             error = DisconnectedError(
                 f"publish to {future.subject!r}: the connection was lost before the "
                 f"acknowledgement came, so it is not known whether the message is stored "
@@ -552,7 +563,7 @@ class AckWindow:
 
     def _resend(self, futures: list[PublishAckFuture]) -> None:
         """Put messages in front of those that wait to be written."""
-        encoder = self._encoder
+        encoder = self.encoder
         others = encoder.pieces[:]
         encoder.pieces.clear()
         for future in futures:
@@ -563,30 +574,30 @@ class AckWindow:
         encoder.drop_control_frames()  # there are none; it counts the bytes anew
 
     def _unwritten(self) -> set[bytes]:
-        """The tokens of the messages that are still in the encoder."""
-        found = {self._token_in(line) for line in self._encoder.pieces[::3]}
-        found.discard(b"")
-        return found
+        """The reply subjects of the messages that are still in the encoder."""
+        pieces = self.encoder.pieces
+        frames = (pieces[start : start + 3] for start in range(0, len(pieces), 3))
+        return {reply for frame in frames if (reply := self._reply_in(frame))}
 
-    def _token_in(self, line: bytes) -> bytes:
-        """The token in a control line, empty if the message is not of this window."""
-        _, base, rest = line.partition(self.base)
-        return rest.partition(b" ")[0] if base else b""
+    def _reply_in(self, frame: list[bytes]) -> bytes:
+        """The reply subject of a message, empty if it is not of this window."""
+        _, base, rest = b"".join(frame[:2]).partition(self.base)
+        return base + rest.partition(b" ")[0]
 
     def _withdraw(self, futures: list[PublishAckFuture]) -> set[bytes]:
-        """Take messages back that wait for a connection; their tokens."""
+        """Take messages back that wait for a connection; their reply subjects."""
         if self.client.connected:
             return set()
-        tokens = {future._token for future in futures} & self._unwritten()
-        if tokens:
-            pieces = self._encoder.pieces
+        replies = {future._reply for future in futures} & self._unwritten()
+        if replies:
+            pieces = self.encoder.pieces
             frames = [pieces[start : start + 3] for start in range(0, len(pieces), 3)]
             pieces.clear()
             for frame in frames:
-                if self._token_in(frame[0]) not in tokens:
+                if self._reply_in(frame) not in replies:
                     pieces += frame
-            self._encoder.drop_control_frames()  # there are none; it counts the bytes anew
-        return tokens
+            self.encoder.drop_control_frames()  # there are none; it counts the bytes anew
+        return replies
 
     def end(self, error: BaseException | None) -> None:
         """Fail what is pending; the next message opens a new inbox, if that is possible."""
@@ -662,4 +673,4 @@ def _no_stream(future: PublishAckFuture, asked: int) -> NoStreamResponseError:
 
 
 def _may_be_stored(future: PublishAckFuture, unwritten: set[bytes]) -> bool:
-    return future._resent or not (future._idle or future._token in unwritten)
+    return future._resent or not (future._idle or future._reply in unwritten)

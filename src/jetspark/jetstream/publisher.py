@@ -107,11 +107,11 @@ class Publisher(ContextBase):
             return await acks.publish(subject, data, options)
         # AckWindow.publish for a plain small message, while nothing is in its way.
         acks.counter = number = acks.counter + 1
-        token = b"%d" % number
+        reply = b"%b%d" % (acks.base, number)
         attempts = acks.attempts
         expires = acks.time() + attempts.timeout
-        acks.request(subject, data, acks.base + token)
-        pending[token] = future = PublishAckFuture(subject, token, data, None, expires, attempts)
+        acks.request(subject, data, reply)
+        pending[reply] = future = PublishAckFuture(subject, reply, data, None, expires, attempts)
         if expires < acks.expiry:
             acks.arm(expires)
         return future

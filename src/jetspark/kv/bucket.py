@@ -9,9 +9,9 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from jetspark.connection.waiter import Waiter
 from jetspark.errors import (
     ExpectedSequenceNotReadyError,
+    InvalidAckError,
     InvalidKeyError,
     InvalidOptionError,
     InvalidSubjectError,
@@ -24,8 +24,8 @@ from jetspark.errors import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
-from jetspark.jetstream import PublishAckFuture, StreamConfig
-from jetspark.jetstream.ack_window import SMALL
+from jetspark.jetstream import PublishAck, StreamConfig
+from jetspark.jetstream.ack_window import SMALL, SPARE
 from jetspark.jetstream.api import RETRY_DELAY
 from jetspark.jetstream.checks import UINT64, check_range
 from jetspark.jetstream.codec import to_timedelta
@@ -72,47 +72,68 @@ class KeyValue(BucketReader[T]):
         super().__init__(context, config, codec, key_codec)
         self._acks = context._awaited_acks
         self._loop = asyncio.get_running_loop()
+        self._prefixes, self._tails = self._acks.encoder.prefixes, self._acks.encoder.tails
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.name!r}>"
 
     async def put(self, key: str, value: T) -> int:
         """Set a key, whatever it is now, and return the new revision."""
-        known = self._key(key)
-        data = self._encoded(key, value)
+        try:
+            known = self._kept[key]
+        except (KeyError, TypeError):
+            known = self._key(key)
+        data: bytes = self._encoded(key, value) if self._codec else value  # type: ignore[assignment]
         acks = self._acks
+        pieces = acks.pieces
         if (
             len(acks.pending) >= acks.ceiling
-            or len(acks.pieces) > FULL_PIECES
+            or len(pieces) > FULL_PIECES
             or type(data) is not bytes
             or len(data) > SMALL
         ):
             return await self._publish(known, data, {})
-        if len(acks.pieces) > EARLY_PIECES:
+        if len(pieces) > EARLY_PIECES:
             self._write_now()
-        # Publisher.publish of a small message, while nothing is in its way.
-        acks.counter = number = acks.counter + 1
-        token, attempts, subject = b"%d" % number, acks.attempts, known.put_subject
-        expires = acks.time() + attempts.timeout
+        # Publisher.publish of a small message, while nothing is in its way. Of what it needs,
+        # nearly everything is there from an earlier one.
+        subject, spare = known.put_subject, acks.spare
+        expires = acks.time() + acks.attempts.timeout
+        if spare:
+            future = spare.pop()
+            future.subject, future._data, future._deadline = subject, data, expires
+            future._ack = None
+        else:
+            future = acks.new_future(subject, data, expires)
+        reply = future._reply
         try:
-            acks.request(subject, data, acks.base + token)
-            waiter: Waiter[None] = Waiter(loop=self._loop)
-            acks.pending[token] = future = PublishAckFuture(
-                subject, token, data, None, expires, attempts, None, None, [waiter]
-            )
+            try:
+                frame = (self._prefixes[subject], reply + self._tails[len(data)], data)
+            except KeyError:
+                acks.request(subject, data, reply)
+            else:
+                if not pieces:
+                    acks.encoder.on_output()
+                pieces += frame
+            acks.pending[reply] = future
             if expires < acks.expiry:
                 acks.arm(expires)
+            (waiter,) = future._waiters  # type: ignore[misc]
             try:
                 await waiter
             except BaseException:
                 acks.forget(future)
                 raise
-            if (ack := future._ack) is not None:
-                return ack.sequence
-            assert future._error is not None
-            raise future._error
+            if (ack := future._ack) is None:
+                assert future._error is not None
+                raise future._error
         except (NoStreamResponseError, InvalidSubjectError) as error:
             raise self._put_error(known, error) from error
+        if ack.stream != self._origin.name:
+            raise self._stray_ack(known, ack)
+        if not future._retries and len(spare) < SPARE:
+            spare.append(future)
+        return ack.sequence
 
     async def create(self, key: str, value: T, *, ttl: TTL | None = None) -> int:
         """Set a key that does not exist, or is deleted or expired, and return its revision.
@@ -243,7 +264,10 @@ class KeyValue(BucketReader[T]):
         end = loop.time() + self._context.api.timeout
         while True:
             try:
-                return (await self._context.publish(key.put_subject, data, **options)).sequence
+                ack = await self._context.publish(key.put_subject, data, **options)
+                if ack.stream != self._origin.name:
+                    raise self._stray_ack(key, ack)
+                return ack.sequence
             except ExpectedSequenceNotReadyError:  # another write to the key is under way
                 if loop.time() + RETRY_DELAY >= end:
                     raise
@@ -262,6 +286,12 @@ class KeyValue(BucketReader[T]):
             f"bucket {self.name!r}: key {key.stored!r}: nobody stores it; the bucket was deleted, "
             "or its leader is being elected",
             may_have_taken_effect=error.may_have_taken_effect,
+        )
+
+    def _stray_ack(self, key: Key, ack: PublishAck) -> InvalidAckError:
+        return InvalidAckError(
+            f"bucket {self.name!r}: key {key.stored!r}: stream {ack.stream!r} says that it has "
+            f"stored it, where {self._origin.name!r} should; who else takes {key.put_subject!r}?"
         )
 
     async def _require_ttl(self, key: str) -> None:

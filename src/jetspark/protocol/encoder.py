@@ -66,6 +66,7 @@ class Encoder:
         self._taken_messages = 0
         self.prefixes: dict[str, bytes] = {}  # checked subject: CRLF, PUB, subject, blank
         self.sizes: dict[int, bytes] = {}  # length of a small message: its digits and CRLF
+        self.tails: dict[int, bytes] = {}  # the same with a blank in front, as behind a reply
 
     @property
     def size(self) -> int:
@@ -89,6 +90,7 @@ class Encoder:
     def max_payload(self, value: int) -> None:
         self._max_payload = value
         self.sizes.clear()  # it holds only sizes that are allowed
+        self.tails.clear()
 
     def publish(
         self,
@@ -129,6 +131,7 @@ class Encoder:
         size = b"%d\r\n" % total
         if total <= _SMALL:
             self.sizes[total] = size
+            self.tails[total] = b" " + size
         else:
             self._large += total
         pieces = self.pieces
@@ -147,17 +150,20 @@ class Encoder:
     def request(
         self, subject: str, data: Payload, inbox: bytes, headers: HeadersLike | None = None
     ) -> bool:
-        """Add a message like `publish`, with a reply subject of our own making."""
+        """Add a message like `publish`, with a reply subject of our own making.
+
+        `KeyValue.put` has this as a short cut.
+        """
         if headers is not None or type(data) is not bytes:
             return self.publish(subject, data, inbox, headers)
         pieces = self.pieces
         try:
-            line = b"%b%b %b" % (self.prefixes[subject], inbox, self.sizes[len(data)])
+            frame = (self.prefixes[subject], inbox + self.tails[len(data)], data)
         except (KeyError, TypeError):
             return self.publish(subject, data, inbox, headers)
         if not pieces:
             self.on_output()
-        pieces += (line, data, b"")
+        pieces += frame
         return len(pieces) > FULL_PIECES
 
     def publish_trusted(self, subject: bytes, data: bytes, reply: bytes | None = None) -> bool:

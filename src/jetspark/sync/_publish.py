@@ -7,7 +7,6 @@ for afterwards comes after them.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections import deque
 from collections.abc import Coroutine
@@ -35,7 +34,6 @@ class _Outbox:
         self._client = js.client
         self._acks = js._acks
         self._thread = thread
-        self._tokens = itertools.count()
         self._called = False  # to empty it
         self._pump: asyncio.Task[None] | None = None  # waits for room in the window
 
@@ -60,8 +58,7 @@ class _Outbox:
             return None
         attempts = acks.attempts
         expires = time.monotonic() + attempts.timeout  # the clock of the loop
-        token = b"t%d" % next(self._tokens)
-        future = PublishAckFuture(subject, token, data, None, expires, attempts)
+        future = PublishAckFuture(subject, b"", data, None, expires, attempts)
         self.messages.append(future)
         if not self._called:
             self._called = True
