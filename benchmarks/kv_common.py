@@ -58,7 +58,7 @@ def fill_bucket(job: Job, keys: int) -> None:
     with raw.connect(job) as sock:
         for first in range(0, keys, FILL):
             numbers = range(first, min(first + FILL, keys))
-            putter(sock, job, numbers).run(len(numbers), WINDOW)
+            putter(sock, job, numbers, WINDOW).run(len(numbers), WINDOW)
     state = api(job, f"STREAM.INFO.{STREAM}")["state"]
     if state["num_subjects"] != keys:
         raise RuntimeError(f"of {keys} keys, {state['num_subjects']} are in the bucket")
@@ -100,9 +100,9 @@ def measure_limit(job: Job, exchange: Exchange) -> float:
 class Exchange:
     """A bare socket that sends requests and counts the replies by their bytes.
 
-    Every request has a reply subject of its own, as it must have with a client: the server does
-    much less for one that it has seen before. All are written beforehand, because a limit does
-    nothing but send.
+    All are written beforehand, because a limit does nothing but send. Their reply subjects are as
+    those of our client, because the server does less for one that it has seen before: those of
+    gets are new, those of puts are used again when their answer has come.
     """
 
     def __init__(self, sock: socket.socket, frames: list[bytes], replies: Sequence[int]) -> None:
@@ -138,13 +138,13 @@ def getter(sock: socket.socket, job: Job) -> Exchange:
     return Exchange(sock, frames, [_ask(sock, frame) for frame in frames[:KEYS]])
 
 
-def putter(sock: socket.socket, job: Job, numbers: Sequence[int]) -> Exchange:
-    """Puts of those keys, in turn."""
+def putter(sock: socket.socket, job: Job, numbers: Sequence[int], window: int) -> Exchange:
+    """Puts of those keys, in turn, at most so many at a time."""
     _subscribe(sock)
     frames = []
-    for reply, number in enumerate(numbers):
+    for count, number in enumerate(numbers):
         subject = f"$KV.{BUCKET}.{key(number)}".encode()
-        frames.append(raw.pub_frame(subject, job.size, _reply_to(reply)))
+        frames.append(raw.pub_frame(subject, job.size, _reply_to(count % window)))
     ack = b'{"stream":"%b","seq":%d}' % (STREAM.encode(), FIRST_SEQUENCE)
     return Exchange(sock, frames, [raw.msg_size(_reply_to(0), len(ack))])
 

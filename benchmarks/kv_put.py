@@ -12,6 +12,7 @@ from benchmarks.kv_common import (
     TIMEOUT,
     WARM_UP,
     fill_bucket,
+    in_flight,
     measure,
     measure_limit,
     putter,
@@ -68,8 +69,9 @@ async def natsrpy(job: Job) -> float:
 
 def limit(job: Job) -> float:
     fill_bucket(job, KEYS)
+    numbers = [number % KEYS for number in range(job.messages)]
     with raw.connect(job) as sock:
-        return measure_limit(job, putter(sock, job, [n % KEYS for n in range(job.messages)]))
+        return measure_limit(job, putter(sock, job, numbers, in_flight(job)))
 
 
 def check(job: Job) -> None:
