@@ -100,9 +100,8 @@ def measure_limit(job: Job, exchange: Exchange) -> float:
 class Exchange:
     """A bare socket that sends requests and counts the replies by their bytes.
 
-    All are written beforehand, because a limit does nothing but send. Their reply subjects are as
-    those of our client, because the server does less for one that it has seen before: those of
-    gets are new, those of puts are used again when their answer has come.
+    All are written beforehand, because a limit does nothing but send. As with our client, a reply
+    subject is used again when its answer has come: the server does less for one that it has seen.
     """
 
     def __init__(self, sock: socket.socket, frames: list[bytes], replies: Sequence[int]) -> None:
@@ -127,13 +126,13 @@ class Exchange:
                 end += replies[done % turn]
 
 
-def getter(sock: socket.socket, job: Job) -> Exchange:
-    """Direct gets, which ask for one key after the other."""
+def getter(sock: socket.socket, job: Job, window: int) -> Exchange:
+    """Direct gets, which ask for one key after the other, at most so many at a time."""
     _subscribe(sock)
     frames = []
     for number in range(job.messages):
         subject = f"$JS.API.DIRECT.GET.{STREAM}.$KV.{BUCKET}.{key(number % KEYS)}".encode()
-        frames.append(raw.pub_frame(subject, 0, _reply_to(number)))
+        frames.append(raw.pub_frame(subject, 0, _reply_to(number % window)))
     # The time stamps in the replies are not all of the same length.
     return Exchange(sock, frames, [_ask(sock, frame) for frame in frames[:KEYS]])
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from benchmarks import raw
 from benchmarks.harness import Benchmark, Job
-from benchmarks.kv_common import BUCKET, KEYS, TIMEOUT, fill_bucket, getter, measure, measure_limit
+from benchmarks.kv_common import (
+    BUCKET,
+    KEYS,
+    TIMEOUT,
+    fill_bucket,
+    getter,
+    in_flight,
+    measure,
+    measure_limit,
+)
 
 
 async def ours(job: Job) -> float:
@@ -47,7 +56,7 @@ async def natsrpy(job: Job) -> float:
 
 def limit(job: Job) -> float:
     with raw.connect(job) as sock:
-        return measure_limit(job, getter(sock, job))
+        return measure_limit(job, getter(sock, job, in_flight(job)))
 
 
 def prepare(job: Job) -> None:

@@ -52,6 +52,65 @@ async def test_get(js: JetStream, direct: bool) -> None:
     assert before < entry.created < before + timedelta(minutes=2)
 
 
+@conformance("KV", SECTION, "get: many at once, each gets its own key")
+async def test_gets_at_once(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    values = {f"k.{number}": b"%d" % number for number in range(50)}
+    for key, value in values.items():
+        await bucket.put(key, value)
+    asked = await nc.subscribe(f"$JS.API.DIRECT.GET.KV_{bucket.name}.>")
+
+    async def read(worker: int) -> None:
+        for number in range(20):
+            key = f"k.{(worker * 7 + number) % 60}"
+            if key in values:
+                entry = await bucket.get(key)
+                assert (entry.key, entry.value) == (key, values[key])
+            else:
+                with pytest.raises(KeyNotFoundError, match=key):
+                    await bucket.get(key)
+
+    await asyncio.gather(*map(read, range(30)))
+    # Reply subjects are used again when their answer has come, and not before.
+    used = [(await asked.next(5)).reply for _ in range(600)]
+    assert len(set(used)) == 30
+
+
+async def test_the_late_answer_to_a_get_that_was_given_up(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    for key in ("given.up", "kept"):
+        await bucket.put(key, key.encode())
+        await bucket.get(key)
+    for _ in range(50):
+        given_up = asyncio.create_task(bucket.get("given.up"))
+        await asyncio.sleep(0)  # it is sent
+        given_up.cancel()
+        entries = await asyncio.gather(*(bucket.get("kept") for _ in range(3)))
+        assert [entry.value for entry in entries] == [b"kept"] * 3
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+    assert not nc._requests().pending
+
+
+async def test_gets_that_are_answered_twice(nc: Client) -> None:
+    """The second answer to one is not taken for the answer to another."""
+    bucket = await new_bucket(nc)
+    subjects = f"$JS.API.DIRECT.GET.KV_{bucket.name}.$KV.{bucket.name}"
+    answers: dict[str, Message] = {}
+    for number in range(10):
+        await bucket.put(f"k.{number}", b"%d" % number)
+        subject = f"{subjects}.k.{number}"
+        answers[subject] = await nc.request(subject, b"")
+
+    async def answer(message: Message) -> None:
+        again = answers[message.subject]
+        await message.respond(again.data, headers=again.headers)
+
+    await nc.subscribe(f"{subjects}.>", callback=answer)
+    for number in list(range(10)) * 20:
+        assert (await bucket.get(f"k.{number}")).value == b"%d" % number
+
+
 @conformance("KV", SECTION, "how a get is asked for")
 @DIRECT
 async def test_what_is_sent(nc: Client, js: JetStream, direct: bool) -> None:

@@ -1,4 +1,4 @@
-"""Requests: one wildcard inbox for all of them, answers sorted out by the last token."""
+"""Requests: one wildcard inbox for all of them, and a reply subject under it for each."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RequestMux"]
 
+FIRST_REPLY = 1_000_000  # so that reply subjects are equally long: answers are cut faster
+SPARE = 512  # servers remember the way to about as many reply subjects
 REPLIES_KEPT = 64 * 1024  # of one request_many, for a reader that does not keep up
 _NO_RESPONDERS = b"NATS/1.0 503"
 
@@ -34,15 +36,14 @@ _NO_RESPONDERS = b"NATS/1.0 503"
 class _One(Waiter):
     """Waits for one answer."""
 
-    __slots__ = ("deadline", "frame", "subject", "timeout")
+    __slots__ = ("deadline", "frame", "reply", "subject", "timeout")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, subject: str, timeout: float, deadline: float
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, reply: bytes) -> None:
         super().__init__(loop)
-        self.subject = subject
-        self.timeout = timeout
-        self.deadline = deadline
+        self.reply = reply
+        self.subject: str
+        self.timeout: float
+        self.deadline: float
         self.frame: Frame  # the answer
 
     def on_error(self, error: BaseException) -> None:
@@ -106,7 +107,8 @@ class RequestMux(Route):
         base = f"{inbox_prefix}.{next_nuid()}."
         super().__init__(client, base + "*")
         self._base = base.encode()
-        self._counter = 0
+        self._counter = FIRST_REPLY
+        self._spare: list[_One] = []  # to be used again, see `ask`
         self._pending: dict[bytes, _One | _Many] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline
@@ -114,11 +116,10 @@ class RequestMux(Route):
 
     def deliver(self, batch: MessageBatch) -> None:
         """Hand each answer to the request that waits for it; late ones are dropped."""
-        start = len(self._base)
         pending = self._pending
         answered = self.client._connection.answered
         for frame in batch.frames:
-            request = pending.get(frame[0][start:])
+            request = pending.get(frame[0])
             if isinstance(request, _One):
                 if not request.settled:
                     request.frame = frame
@@ -151,9 +152,9 @@ class RequestMux(Route):
         """How many requests wait for an answer."""
         return len(self._pending)
 
-    def _token(self) -> bytes:
+    def _next_reply(self) -> bytes:
         self._counter += 1
-        return b"%d" % self._counter
+        return b"%b%d" % (self._base, self._counter)
 
     async def request(
         self,
@@ -168,40 +169,71 @@ class RequestMux(Route):
 
         With `repeat_after` it is sent a second time if there is none after so many seconds.
         """
-        client, loop = self.client, self._loop
-        deadline = loop.time() + timeout
-        token = self._token()
-        self._pending[token] = waiter = _One(loop, subject, timeout, deadline)
+        waiter = _One(self._loop, self._next_reply())
         repeat: asyncio.TimerHandle | None = None
         try:
-            self._send(subject, data, token, headers)
+            self._begin(waiter, subject, data, headers, timeout)
             if repeat_after is not None:
-                repeat = loop.call_later(repeat_after, self._repeat, subject, data, token, headers)
-            if deadline < self._expiry_at:
-                self._expire_at(deadline)
+                again = (subject, data, waiter.reply, headers)
+                repeat = self._loop.call_later(repeat_after, self._repeat, *again)
             await waiter
         finally:
-            self._pending.pop(token, None)
+            self._pending.pop(waiter.reply, None)
             if repeat is not None:
                 repeat.cancel()
         name, reply, header, answer = waiter.frame
         if header is not None and not answer:
             _raise_if_no_responders(header, subject)
-        return Message(name, reply, header, answer, client)
+        return Message(name, reply, header, answer, self.client)
 
-    def _send(self, subject: str, data: Payload, token: bytes, headers: HeadersLike | None) -> None:
+    async def ask(self, subject: str, timeout: float) -> tuple[bytes, bytes]:
+        """Send an empty request that only one can answer, and return header and data of the answer.
+
+        The reply subject is used again, and servers find the way to one that they have seen faster.
+        So nobody may answer twice, and nothing is sent again.
+        """
+        spare = self._spare
+        waiter = spare.pop() if spare else _One(self._loop, self._next_reply())
+        try:
+            self._begin(waiter, subject, b"", None, timeout)
+            await waiter
+        finally:
+            self._pending.pop(waiter.reply, None)
+        _, _, header, data = waiter.frame
+        if len(spare) < SPARE:
+            spare.append(waiter)
+        if header is not None and not data:
+            _raise_if_no_responders(header, subject)
+        return header or b"", data
+
+    def _begin(
+        self,
+        waiter: _One,
+        subject: str,
+        data: Payload,
+        headers: HeadersLike | None,
+        timeout: float,
+    ) -> None:
+        waiter.subject, waiter.timeout = subject, timeout
+        waiter.deadline = deadline = self._loop.time() + timeout
+        self._send(subject, data, waiter.reply, headers)
+        self._pending[waiter.reply] = waiter
+        if deadline < self._expiry_at:
+            self._expire_at(deadline)
+
+    def _send(self, subject: str, data: Payload, reply: bytes, headers: HeadersLike | None) -> None:
         # Unlike `publish` this does not wait for room in the socket: whoever waits for an answer
         # cannot flood it, and the wait would not be bound by the timeout of the request.
         client = self.client
         if client._restricted:
             client._check_publish(len(data))
-        client._encoder.request(subject, data, self._base + token, headers)
+        client._encoder.request(subject, data, reply, headers)
 
     def _repeat(
-        self, subject: str, data: Payload, token: bytes, headers: HeadersLike | None
+        self, subject: str, data: Payload, reply: bytes, headers: HeadersLike | None
     ) -> None:
         if self.client.connected:
-            self._send(subject, data, token, headers)
+            self._send(subject, data, reply, headers)
 
     def _expire_at(self, when: float) -> None:
         """Have one timer for all requests, at the earliest deadline."""
@@ -243,11 +275,11 @@ class RequestMux(Route):
             raise InvalidArgumentError("max_messages must be at least 1")
         loop = asyncio.get_running_loop()
         replies = _Many(subject)
-        token = self._token()
-        self._pending[token] = replies
+        inbox = self._next_reply()
+        self._pending[inbox] = replies
         count = 0
         try:
-            self._send(subject, data, token, headers)
+            self._send(subject, data, inbox, headers)
             deadline = loop.time() + timeout
             while (max_messages is None or count < max_messages) and loop.time() < deadline:
                 until = deadline
@@ -265,7 +297,7 @@ class RequestMux(Route):
                 count += 1
                 yield message
         finally:
-            self._pending.pop(token, None)
+            self._pending.pop(inbox, None)
 
 
 def _raise_if_no_responders(header: bytes, subject: str) -> None:

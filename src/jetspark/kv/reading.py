@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from jetspark.connection import Message
 from jetspark.errors import (
     APIError,
     DisconnectedError,
@@ -73,6 +72,7 @@ class Key(NamedTuple):
     stored: str  # as the bucket has it
     get_subject: str  # where to ask for it
     put_subject: str  # where to publish it
+    in_answer: bytes  # what the answer to a direct get says
 
 
 class _Messages(StreamReader):
@@ -142,7 +142,12 @@ class BucketReader(Generic[T]):
             pass
         stored = key if self._key_codec is None else self._key_codec.encode(key)
         check_key(stored, self.name)
-        found = Key(stored, self._get_prefix + stored, self._put_prefix + stored)
+        found = Key(
+            stored,
+            self._get_prefix + stored,
+            self._put_prefix + stored,
+            f"\r\nNats-Subject: {self._prefix}{stored}\r\n".encode(),
+        )
         if len(stored) <= _LONG_KEY:
             if len(self._kept) >= _KEYS_KEPT:
                 self._kept.clear()
@@ -155,23 +160,28 @@ class BucketReader(Generic[T]):
         Raises `KeyNotFoundError` if there is none, which is a `KeyDeletedError` if the key was
         deleted or has expired.
         """
-        stored, subject, _ = self._key(key)
+        try:
+            known = self._kept[key]
+        except (KeyError, TypeError):
+            known = self._key(key)
+        stored = known.stored
         if revision is None and self._messages.direct and len(stored) <= _LONG_KEY:
             # The usual case in the shortest way.
             context = self._context
             if len(self._pieces) > EARLY_PIECES:
                 self._write_now()
+            found = None
             try:
-                reply = await context.client._requests().request(
-                    subject, b"", None, context.api.timeout
+                header, data = await context.client._requests().ask(
+                    known.get_subject, context.api.timeout
                 )
+                if known.in_answer in header:
+                    found = self._form.of_direct(stored, header, data)
+                elif parse_status(header)[0]:
+                    raise self._status_error(key, header)
             except (DisconnectedError, NoRespondersError):
-                entry = await self._read(key, stored, None)  # which tries again while it may
-            else:
-                found = self._form.of_direct(stored, reply.raw_headers or b"", reply.data)
-                if found is None:
-                    raise self._status_error(key, reply)
-                entry = found
+                pass
+            entry = found or await self._read(key, stored, None)  # which tries again while it may
         else:
             entry = await self._read(key, stored, revision)
         if entry._headers is not None and entry.deleted:
@@ -192,8 +202,8 @@ class BucketReader(Generic[T]):
             raise self._not_found(key, revision)
         return self._form.of_stored(message)
 
-    def _status_error(self, key: str, reply: Message) -> JetStreamError:
-        status, description = parse_status(reply.raw_headers or b"")
+    def _status_error(self, key: str, header: bytes) -> JetStreamError:
+        status, description = parse_status(header)
         context = f"bucket {self.name!r}: get {key!r}"
         error = status_error(status or 0, description, context=context)
         if isinstance(error, MessageNotFoundError):
