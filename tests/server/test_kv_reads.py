@@ -74,6 +74,7 @@ async def test_gets_at_once(nc: Client) -> None:
     # Reply subjects are used again when their answer has come, and not before.
     used = [(await asked.next(5)).reply for _ in range(600)]
     assert len(set(used)) == 30
+    assert not any(hasattr(spare, "frame") for spare in nc._requests()._spare)
 
 
 async def test_the_late_answer_to_a_get_that_was_given_up(nc: Client) -> None:

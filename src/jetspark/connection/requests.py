@@ -25,10 +25,10 @@ from .waiter import Waiter
 if TYPE_CHECKING:
     from .client import Client
 
-__all__ = ["RequestMux"]
+__all__ = ["FIRST_REPLY", "SPARE", "RequestMux"]
 
 FIRST_REPLY = 1_000_000  # so that reply subjects are equally long: answers are cut faster
-SPARE = 512  # servers remember the way to about as many reply subjects
+SPARE = 512  # reply subjects kept to be used again; servers remember the way to about as many
 REPLIES_KEPT = 64 * 1024  # of one request_many, for a reader that does not keep up
 _NO_RESPONDERS = b"NATS/1.0 503"
 
@@ -200,6 +200,7 @@ class RequestMux(Route):
         finally:
             self._pending.pop(waiter.reply, None)
         _, _, header, data = waiter.frame
+        del waiter.frame  # which may be large
         if len(spare) < SPARE:
             spare.append(waiter)
         if header is not None and not data:

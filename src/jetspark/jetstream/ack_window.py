@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable
 from jetspark.connection import Client
 from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
+from jetspark.connection.requests import FIRST_REPLY
 from jetspark.connection.subscription import Route
 from jetspark.connection.waiter import Waiter
 from jetspark.errors import (
@@ -52,12 +53,10 @@ from .ack_future import ERRORS_KEPT, Attempts, PublishAckFuture, UnseenFailures,
 from .publish_ack import decode_publish_ack
 from .publish_headers import PublishOptions, header_block, message_data
 
-__all__ = ["SMALL", "SPARE", "AckWindow"]
+__all__ = ["SMALL", "AckWindow"]
 
 SMALL = 4096  # bytes of a message whose size is not worth counting
-SPARE = 512  # futures kept to be used again; servers remember the way to about as many replies
 LARGE_PENDING = 64 * 1024 * 1024  # bytes of larger messages that may wait
-FIRST_REPLY = 1_000_000  # so that reply subjects are equally long: answers are cut faster
 REPORT_INTERVAL = 1.0  # seconds between reports of failures that nobody waits for
 
 _NEVER = float("inf")

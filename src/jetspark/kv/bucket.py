@@ -9,6 +9,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from jetspark.connection.requests import SPARE
 from jetspark.errors import (
     ExpectedSequenceNotReadyError,
     InvalidAckError,
@@ -25,7 +26,7 @@ from jetspark.errors import (
     WrongLastSequenceError,
 )
 from jetspark.jetstream import PublishAck, StreamConfig
-from jetspark.jetstream.ack_window import SMALL, SPARE
+from jetspark.jetstream.ack_window import SMALL
 from jetspark.jetstream.api import RETRY_DELAY
 from jetspark.jetstream.checks import UINT64, check_range
 from jetspark.jetstream.codec import to_timedelta
@@ -83,7 +84,9 @@ class KeyValue(BucketReader[T]):
             known = self._kept[key]
         except (KeyError, TypeError):
             known = self._key(key)
-        data: bytes = self._encoded(key, value) if self._codec else value  # type: ignore[assignment]
+        data: bytes = value  # type: ignore[assignment]  # T is bytes if there is no codec
+        if self._codec is not None:
+            data = self._encoded(key, value)
         acks = self._acks
         pieces = acks.pieces
         if (
