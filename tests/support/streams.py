@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import pytest
 from jetspark import HeadersLike, JetStream, Stream
 from jetspark.connection import Client
 from jetspark.connection.nuid import next_nuid
-from jetspark.errors import JetSparkError, NotSupportedError
+from jetspark.errors import JetSparkError, NoRespondersError, NotSupportedError
 from jetspark.server import NatsCluster, NatsServer
 from tests.support.leaks import until
 from tests.support.servers import monitor
@@ -27,10 +28,24 @@ def new_name(prefix: str = "T") -> str:
 
 
 async def store(
-    client: Client, subject: str, data: bytes = b"", headers: HeadersLike | None = None
+    client: Client,
+    subject: str,
+    data: bytes = b"",
+    headers: HeadersLike | None = None,
+    *,
+    timeout: float = 5,
 ) -> int:
     """Publish a message and return the sequence that the stream gave it."""
-    answer = json.loads((await client.request(subject, data, headers=headers)).data)
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            reply = await client.request(subject, data, headers=headers, timeout=timeout)
+            break
+        except NoRespondersError:  # not all servers of a cluster know a new stream at once
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.05)
+    answer = json.loads(reply.data)
     assert "error" not in answer, answer
     sequence: int = answer["seq"]
     return sequence
