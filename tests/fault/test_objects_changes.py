@@ -214,14 +214,14 @@ async def test_a_get_while_the_object_is_replaced_again_and_again(
 ) -> None:
     """Each get gives one version, whole, or says that it is gone."""
     versions = {content(30 * CHUNK, number) for number in range(5)}
+    attempts = 0
 
     async def replace() -> None:
-        for _ in range(6):
+        while attempts < 5:  # a get that is cut short may wait longer than all puts take
             for version in versions:
                 await twin.put("o", version, chunk_size=CHUNK)
 
     replacing = asyncio.create_task(replace())
-    attempts = 0
     while not replacing.done():
         attempts += 1
         try:
@@ -229,7 +229,6 @@ async def test_a_get_while_the_object_is_replaced_again_and_again(
         except BadObjectError:
             pass  # it was replaced while it was read
     await replacing
-    assert attempts > 1
     assert await read(store, "o") in versions
     await assert_tidy(nc, store, "o")
 
