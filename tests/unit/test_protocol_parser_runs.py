@@ -1,4 +1,4 @@
-"""Long runs of messages that are alike, which the parser cuts many at a time."""
+"""Long rows of messages that are alike or similar, which the parser cuts many at a time."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetspark.errors import ProtocolError
-from jetspark.protocol import Frame, MessageBatch, Parser
+from jetspark.protocol import Frame, MessageBatch, Parser, Run
 
-Message = tuple[bytes, int, bytes | None, bytes]  # subject, sid, reply, payload
+Message = tuple[int, Frame]  # sid, and the message
 
 
 def wire(messages: list[Message]) -> bytes:
-    frames = []
-    for subject, sid, reply, payload in messages:
-        middle = b"" if reply is None else reply + b" "
-        frames.append(b"MSG %b %d %b%d\r\n%b\r\n" % (subject, sid, middle, len(payload), payload))
-    return b"".join(frames)
+    parts = []
+    for sid, (subject, reply, header, payload) in messages:
+        fields = [b"MSG" if header is None else b"HMSG", subject, b"%d" % sid]
+        fields += [] if reply is None else [reply]
+        fields += [] if header is None else [b"%d" % len(header)]
+        body = (header or b"") + payload
+        parts.append(b"%b %d\r\n%b\r\n" % (b" ".join(fields), len(body), body))
+    return b"".join(parts)
 
 
-def parsed(data: bytes, cuts: list[int]) -> list[tuple[int, Frame]]:
+def parsed(data: bytes, cuts: list[int]) -> list[Message]:
     parser = Parser()
-    found: list[tuple[int, Frame]] = []
+    found: list[Message] = []
     size = 0
     for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True):
         for event in parser.feed(data[start:stop]):
@@ -34,31 +37,64 @@ def parsed(data: bytes, cuts: list[int]) -> list[tuple[int, Frame]]:
     return found
 
 
-def expected(messages: list[Message]) -> list[tuple[int, Frame]]:
-    return [(sid, (subject, reply, None, payload)) for subject, sid, reply, payload in messages]
-
-
 def plain_run(count: int, payload: bytes = b"12345") -> list[Message]:
-    return [(b"a.b", 7, None, payload) for _ in range(count)]
+    return [(7, (b"a.b", None, None, payload))] * count
 
 
 def reply_run(count: int, first: int = 1, payload: bytes = b"12345") -> list[Message]:
-    return [(b"a.b", 7, b"$JS.ACK.%d" % number, payload) for number in range(first, first + count)]
+    return [
+        (7, (b"a.b", b"$JS.ACK.%d" % number, None, payload))
+        for number in range(first, first + count)
+    ]
 
 
-def answers(count: int, first: int = 1, payload: bytes = b"12345") -> list[Message]:
-    return [(b"a.%d" % number, 7, None, payload) for number in range(first, first + count)]
+def answers(
+    count: int, first: int = 1, payload: bytes = b"12345", header: bytes | None = None
+) -> list[Message]:
+    return [
+        (7, (b"a.%d" % number, None, header, payload)) for number in range(first, first + count)
+    ]
 
 
+def keys(
+    count: int, first: int = 1, payload: bytes = b"12345", header: bytes | None = None
+) -> list[Message]:
+    return [
+        (7, (b"a.%d" % number, b"$JS.ACK.%d" % (number // 3), header, payload))
+        for number in range(first, first + count)
+    ]
+
+
+HEADER = b"NATS/1.0\r\nA: b\r\n\r\n"
 RUNS = {
     "subjects of one length": answers(80, 10),
     "subjects that grow": answers(300, 950),
     "look-alikes of other subjects": answers(60, 10, b" 7 5\r\n12345\r\nMSG a.1 7 5\r\n"),
-    "subjects like a reply": [*answers(20, 10), (b"a.b", 8, b"7", b"12345"), *answers(20, 10)],
+    "subjects like a reply": [
+        *answers(20, 10),
+        (8, (b"a.b", b"7", None, b"12345")),
+        *answers(20, 10),
+    ],
     "other subjects, then one": answers(40, 10) + plain_run(40) + answers(40, 10),
     "other subjects and sids": [
-        (subject, 7 + number % 3 // 2, None, payload)
-        for number, (subject, _, _, payload) in enumerate(answers(90, 10))
+        (7 + number % 3 // 2, frame) for number, (_, frame) in enumerate(answers(90, 10))
+    ],
+    "similar, then another sid": keys(40) + [(8, frame) for _, frame in keys(40)],
+    "subjects and replies that grow": keys(300, 950),
+    "similar, then the same": keys(40) + reply_run(100) + keys(40),
+    "similar with headers": keys(60, 1, b"12345", HEADER) + answers(60, 1, b"12345", HEADER),
+    "headers only": answers(60, 1, b"", HEADER),
+    "headers of no length": keys(60, 1, b"12345", b""),
+    "headers, and as long without": keys(40, 1, b"", HEADER) + keys(40, 1, HEADER),
+    "headers that take turns": [
+        message
+        for pair in zip(keys(40, 1, b"12345", HEADER), keys(40), strict=True)
+        for message in pair
+    ],
+    "similar look-alikes": keys(60, 10, b"MSG a.1 7 r 5\r\n12345\r\nMSG a.1 7 r 29\r\n"),
+    "another reply": keys(30) + answers(30) + keys(30),
+    "sizes that take turns": [
+        message for number in range(40) for message in keys(1, number, b"x" * (number % 3))
     ],
     "plain": plain_run(100),
     "empty payloads": plain_run(100, b""),
@@ -67,27 +103,28 @@ RUNS = {
     "look-alikes": plain_run(60, b"\r\nMSG a.b 7 5\r\n12345\r\nMSG "),
     "look-alikes with replies": reply_run(60, 10, b"MSG a.b 7 r 5\r\n 5\r\n12345\r\n"),
     "another payload size": plain_run(30) + plain_run(30, b"123456") + plain_run(30),
-    "another subject": [*plain_run(30), (b"a.c", 7, None, b"12345"), *plain_run(30)],
-    "another sid": [*plain_run(30), (b"a.b", 8, None, b"12345"), *plain_run(30)],
+    "another subject": [*plain_run(30), (7, (b"a.c", None, None, b"12345")), *plain_run(30)],
+    "another sid": [*plain_run(30), (8, (b"a.b", None, None, b"12345")), *plain_run(30)],
     "with and without reply": plain_run(30) + reply_run(30) + plain_run(30),
-    "a reply like a size": [*reply_run(20, 10), (b"a.b", 7, None, b"12345"), *reply_run(20, 10)],
+    "a reply like a size": reply_run(20, 10) + plain_run(1) + reply_run(20, 10),
 }
 
 
 @pytest.mark.parametrize("messages", RUNS.values(), ids=RUNS.keys())
 def test_whole_and_cut_anywhere(messages: list[Message]) -> None:
     data = wire(messages)
-    assert parsed(data, []) == expected(messages)
+    assert parsed(data, []) == messages
     for cut in range(1, len(data), 13):
-        assert parsed(data, [cut]) == expected(messages)
+        assert parsed(data, [cut]) == messages
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([b"a", b"b.c"]),
+            st.sampled_from([b"a", b"b.c", b"k.%d"]),
             st.sampled_from([1, 2]),
             st.sampled_from([None, 8, 98]),
+            st.sampled_from([None, None, b"", b"h\r\n"]),
             st.sampled_from([b"", b"x", b" 1\r\n", b"\r\nMSG a 1 1\r\nx"]),
             st.integers(1, 40),
         ),
@@ -96,19 +133,22 @@ def test_whole_and_cut_anywhere(messages: list[Message]) -> None:
     st.data(),
 )
 def test_any_runs(
-    runs: list[tuple[bytes, int, int | None, bytes, int]], data: st.DataObject
+    runs: list[tuple[bytes, int, int | None, bytes | None, bytes, int]], data: st.DataObject
 ) -> None:
     messages: list[Message] = []
-    for subject, sid, first, payload, count in runs:
+    for subject, sid, first, header, payload, count in runs:
         for number in range(count):
             reply = None if first is None else b"r.%d" % (first + number)
-            messages.append((subject, sid, reply, payload))
+            name = subject % number if b"%" in subject else subject
+            messages.append((sid, (name, reply, header, payload)))
     stream = wire(messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=3)))
-    assert parsed(stream, cuts) == expected(messages)
+    assert parsed(stream, cuts) == messages
 
 
-@pytest.mark.parametrize("messages", [plain_run(40), reply_run(40, 10)])
+@pytest.mark.parametrize(
+    "messages", [plain_run(40), reply_run(40, 10), keys(40), answers(40, 1, b"12345", HEADER)]
+)
 @pytest.mark.parametrize("broken", [10, 20, 39])
 def test_a_broken_ending_in_a_run(messages: list[Message], broken: int) -> None:
     good, bad = wire(messages[:broken]), wire(messages[broken : broken + 1])
@@ -123,3 +163,28 @@ def test_a_reply_with_a_blank_in_a_run(reply: bytes) -> None:
     odd = b"MSG a.b 7 %b 5\r\n12345\r\n" % reply
     with pytest.raises(ProtocolError):
         Parser().feed(wire(run) + odd + wire(run))
+
+
+@pytest.mark.parametrize("odd", [b"a.1 2 7 r", b"a.1\t2 7 r r", b"a.1\n2 7 r", b"a.12 7 r\nr"])
+def test_a_line_that_is_none_among_similar_ones(odd: bytes) -> None:
+    data = wire(keys(40)) + b"MSG %b 5\r\n12345\r\n" % odd + wire(keys(40))
+    with pytest.raises(ProtocolError):
+        Parser().feed(data)
+
+
+@pytest.mark.parametrize(
+    "line", [b"msg a.%d 7 5", b"MSG a.%d  7 5", b"MSG a.%d 7 5 ", b"MSG\ta.%d 7 5"]
+)
+def test_similar_lines_spelled_in_another_way(line: bytes) -> None:
+    data = b"".join(b"%b\r\n12345\r\n" % (line % number) for number in range(60))
+    assert parsed(data, []) == answers(60, 0)
+    assert parsed(wire(answers(60)) + data, []) == answers(60) + answers(60, 0)
+
+
+def test_messages_that_become_the_same_become_a_run() -> None:
+    parser = Parser()
+    parser.feed(wire(keys(100)))
+    parser.feed(wire(reply_run(100, 100)))
+    *_, batch = parser.feed(wire(reply_run(400, 200)))
+    assert isinstance(batch, MessageBatch)
+    assert isinstance(batch.frames, Run)

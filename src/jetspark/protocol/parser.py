@@ -22,7 +22,7 @@ import msgspec
 from jetspark.errors import ProtocolError
 
 from .info import ServerInfo, parse_info
-from .run import Frame, take_answers, take_run
+from .run import Form, Frame, take_run
 
 __all__ = ["ErrorReply", "Event", "MessageBatch", "Op", "Parser"]
 
@@ -59,6 +59,8 @@ _CRLF = b"\r\n"
 _NUMBERS_KEPT = 4096
 _PIECES_KEPT = 1024
 _RUN = 8  # so many equal control lines in a row, and more of them are expected
+_SIMILAR = 16  # so many in a row that differ in subject and reply only, and more are expected
+_FEW = 4  # similar messages are not worth it
 _LONG_RUN = 64  # so many messages are a batch of their own
 _UNKNOWN = 1 << 62  # larger than any message
 
@@ -98,9 +100,10 @@ class Parser:
         # looking it up also proves that the line ends with CRLF.
         self._numbers: dict[bytes, int] = {}
         self._sizes: dict[bytes, int] = {}  # none over max_message
-        # The last control line that may begin a run (head, tail, subject, size, sid, repeats, and
-        # whether it is the subject that differs): the next read goes on with it.
-        self._last_line = (b"", b"", b"", -1, -1, 0, False)
+        # The last control line (head, tail, subject, size, sid, repeats), and the form of the last
+        # ones with how many had it: the next read goes on with them.
+        self._last_line = (b"", b"", b"", -1, -1, 0)
+        self._last_form: tuple[int, int, int, int, Form | None] = (-1, -1, -1, 0, None)
         self._failure: ProtocolError | None = None
 
     @property
@@ -118,7 +121,8 @@ class Parser:
             # In reads of at most max_line, no line that is complete can be too long.
             for start in range(0, len(data), self.max_line):
                 read = data[start : start + self.max_line]
-                self._scan(read, self._resume(read, events), events)
+                position, begun = self._resume(read, events)
+                self._scan(read, position, begun, events)
         except ProtocolError as error:
             self._failure = error
             self._line_head.clear()
@@ -127,26 +131,26 @@ class Parser:
             raise
         return events
 
-    def _resume(self, data: bytes, events: list[Event]) -> int:
-        """Complete what the last read cut; the position at which the next frame begins."""
+    def _resume(self, data: bytes, events: list[Event]) -> tuple[int, MessageBatch | None]:
+        """Complete what the last read cut: the position behind it, and the message that it was."""
         position = 0
         if self._line_head:
             position = data.find(b"\n", 0, self.max_line - len(self._line_head)) + 1
             if not position:
                 self._keep_line_head(data)
-                return len(data)
+                return len(data), None
             line = bytes(self._line_head) + data[:position]
             self._line_head.clear()
             parsed = self._parse_line(line[:-1])
             if not isinstance(parsed, _Control):
                 events.append(parsed)
-                return position
+                return position, None
             self._begin_message(parsed, len(line))
         if self._control is not None:
             position = self._take_piece(data, position)
             if len(self._ending) == 2:
-                events.append(self._finish_message(self._control))
-        return position
+                return position, self._finish_message(self._control)
+        return position, None
 
     def _keep_line_head(self, head: bytes) -> None:
         if len(self._line_head) + len(head) >= self.max_line:
@@ -183,8 +187,13 @@ class Parser:
         frame = (control.subject, control.reply, header, body)
         return MessageBatch(control.sid, [frame], self._frame_size, header is not None)
 
-    def _scan(self, data: bytes, position: int, events: list[Event]) -> None:
-        """Take all complete frames from `position` on and keep the rest."""
+    def _scan(
+        self, data: bytes, position: int, begun: MessageBatch | None, events: list[Event]
+    ) -> None:
+        """Take all complete frames from `position` on and keep the rest.
+
+        They may belong to a batch that the last read has begun.
+        """
         find, startswith, endswith = data.find, data.startswith, data.endswith
         number_of, size_of = self._numbers.get, self._sizes.get
         length = len(data)
@@ -192,9 +201,18 @@ class Parser:
         has_headers = False  # one of them
         batch_start = position
         # The last control line, if it had no headers: what stood before its reply and behind it.
-        # Without a reply, head is all of the line, or the subject is what stands between the two.
-        # And how many lines like it came in a row.
-        head, tail, subject, size, batch_sid, repeats, varies = self._last_line
+        # Without a reply, head is all of the line. And how many lines like it came in a row.
+        head, tail, subject, size, batch_sid, repeats = self._last_line
+        # Of those that had to be parsed, the last: how many fields, and the sizes. And how many
+        # like it, whatever their subjects and replies, came in a row.
+        form_count, form_header, form_size, similar, form = self._last_form
+        if begun is not None:
+            if begun.sid == batch_sid:
+                frames = [*begun.frames]
+                has_headers = begun.has_headers
+                batch_start -= begun.size
+            else:  # only its control line was cut, and the last one is of another subscription
+                events.append(begun)
         reply: bytes | None = None
         size_text = b""
         header_size = -1
@@ -217,41 +235,32 @@ class Parser:
                 # Worth it only if the read can have as many again.
                 if repeats >= _RUN and length - position >= _RUN * (start - position + size + 2):
                     width = start - position + size + 2
-                    alikes: Sequence[Frame] | None
-                    if varies:
-                        answer = (head, reply or b"", tail)
-                        alikes = take_answers(data, position, answer, size, repeats)
-                    else:
-                        line = (head, reply, tail)
-                        alikes = take_run(data, position, line, subject, size, repeats)
-                    if alikes is None:
+                    run = take_run(data, position, (head, reply, tail), subject, size, repeats)
+                    if run is None:
                         repeats = 0
                     else:
-                        taken = len(alikes)
+                        taken = len(run)
                         stop = position + taken * width
                         # After one that something else ended, not much is expected of the next.
                         ended = taken < repeats and stop + width <= length
                         repeats = taken if ended else repeats + taken
-                        if varies or taken < _LONG_RUN:
-                            frames += alikes
+                        if taken < _LONG_RUN:
+                            frames += run
                         else:
                             if frames:
                                 taken = position - batch_start
                                 events.append(MessageBatch(batch_sid, frames, taken, has_headers))
                                 frames, has_headers = [], False
-                            events.append(MessageBatch(batch_sid, alikes, stop - position))
+                            events.append(MessageBatch(batch_sid, run, stop - position))
                             batch_start = stop
                         position = stop
                         continue
-                if varies:
-                    subject, reply = reply or b"", None
             else:
                 text = data[position:end]  # with its CR
                 fields = text.split(b" ")
                 verb, count = fields[0], len(fields)
                 head = tail = b""
                 repeats = 0
-                varies = False
                 reply = None
                 size = -1  # unknown
                 header_size = -1  # no headers
@@ -266,11 +275,7 @@ class Parser:
                     elif count == 4:
                         _, next_subject, sid_text, next_size = fields
                         size = size_of(next_size, -1)
-                        varies = next_size == size_text and next_subject != subject
-                        if varies:
-                            head = b"MSG "
-                            tail = b" %b %b\n" % (sid_text, size_text)
-                        else:
+                        if next_size != size_text or next_subject == subject:
                             head = data[position:start]
                         subject, size_text = next_subject, next_size
                 elif verb == b"HMSG":
@@ -291,8 +296,7 @@ class Parser:
                     or not subject  # two blanks in a row
                     or 9 in text  # a tab; to look for b"\t" would take ten times as long
                 ):
-                    head = tail = b""
-                    varies = False
+                    head = tail = sid_text = b""
                     parsed = self._parse_line(text)
                     if not isinstance(parsed, _Control):
                         if frames:
@@ -310,6 +314,27 @@ class Parser:
                         frames, has_headers = [], False
                     batch_sid = sid
                     batch_start = position
+                if count != form_count or size != form_size or header_size != form_header:
+                    form_count, form_size, form_header = count, size, header_size
+                    similar, form = 0, None
+                elif similar < _SIMILAR:
+                    similar += 1
+                elif length - position >= _FEW * (start - position + size + 2):
+                    if form is None:
+                        has_reply = reply is not None
+                        form = Form(has_reply=has_reply, header_size=header_size, size=size)
+                    found = form.take(data, position, sid_text)
+                    if found is None:
+                        similar = 0
+                    else:
+                        frames += found[0]
+                        has_headers = has_headers or header_size >= 0
+                        position = found[1]
+                        head = tail = b""
+                        subject = frames[-1][0]
+                        if header_size < 0 and len({frame[0] for frame in frames[-_RUN:]}) == 1:
+                            similar = 0  # a run may have begun
+                        continue
             stop = start + size
             if stop + 2 > length:
                 control = _Control(subject, batch_sid, reply, header_size, size)
@@ -327,7 +352,8 @@ class Parser:
             position = stop + 2
         if frames:
             events.append(MessageBatch(batch_sid, frames, position - batch_start, has_headers))
-        self._last_line = (head, tail, subject, size, batch_sid, repeats, varies)
+        self._last_line = (head, tail, subject, size, batch_sid, repeats)
+        self._last_form = (form_count, form_header, form_size, similar, form)
 
     def _parse_line(self, line: bytes) -> _Control | Event:
         """Parse any control line, however it is spelled; it comes with its CR.

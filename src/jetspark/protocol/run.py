@@ -1,23 +1,25 @@
 """Messages one after another that are alike, found and cut many at a time.
 
-They have payloads of the same length. Either their subject is the same and they have replies of one
-length, as is usual for what a consumer reads from a stream, or they have no replies and subjects of
-one length, as acknowledgements and other answers have. So they stand at equal distances in the read
-that brought them.
+They have payloads of the same length, and headers of the same length if they have any.
 
-The first kind is a run: that read and a few numbers. Its messages are cut when somebody takes them,
-or never: columns are made straight from the read. Somebody always waits for an answer, so answers
-are cut at once.
+If also their subject is the same and their replies have one length, as is usual for what a consumer
+reads from a stream with one subject, they stand at equal distances in the read that brought them.
+These are a run: that read and a few numbers. Its messages are cut when somebody takes them, or
+never: columns are made straight from the read.
+
+If subjects and replies are as they come, as with answers to requests and the keys of a bucket, the
+messages are similar. A regular expression, made for their form, cuts them all in one call.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat, takewhile
 from typing import NamedTuple, Self, TypeAlias, overload
 
-__all__ = ["Frame", "Run", "take_answers", "take_run"]
+__all__ = ["Form", "Frame", "Run", "take_run"]
 
 Frame: TypeAlias = tuple[bytes, bytes | None, bytes | None, bytes]
 """A message as received: subject, reply, header block, payload."""
@@ -102,6 +104,51 @@ class Run(Sequence[Frame]):
         return f"<Run of {self._count} messages on {self[0][0]!r}>"
 
 
+class Form:
+    """What similar messages have in common: fields and sizes, but neither subject nor reply."""
+
+    __slots__ = ("_find", "_has_headers", "_has_reply", "_width")
+
+    def __init__(self, *, has_reply: bool, header_size: int, size: int) -> None:
+        """The sizes are as in the control line; without headers, `header_size` is -1."""
+        self._has_reply = has_reply
+        self._has_headers = header_size >= 0
+        verb, sizes, header = b"MSG", b"%d" % size, b""
+        if self._has_headers:
+            verb, sizes, header = b"HMSG", b"%d %d" % (header_size, size), b"(.{%d})" % header_size
+        reply = b" ([^ ]+)" if has_reply else b""
+        payload_size = size - max(header_size, 0)
+        line = b"%b ([^ ]+) ([^ ]+)%b %b\r\n" % (verb, reply, sizes)
+        # Whatever else comes is one more match, without parts: so all of them stand in a row.
+        pattern = re.compile(b"(?s:%b%b(.{%d})\r\n|.+)" % (line, header, payload_size))
+        self._find = pattern.findall
+        blanks = 4 if has_reply else 3
+        self._width = len(verb) + blanks + len(sizes) + 2 + size + 2  # without the other fields
+
+    def take(self, data: bytes, position: int, sid: bytes) -> tuple[list[Frame], int] | None:
+        """The messages from there on that have this form, and the position behind them."""
+        found = self._find(data, position)
+        if not found[-1][0]:
+            found.pop()
+        if [parts[1] for parts in found] != [sid] * len(found):
+            found = list(takewhile(lambda parts: parts[1] == sid, found))
+        if not found:
+            return None
+        replies: Iterable[bytes | None] = repeat(None)
+        headers: Iterable[bytes | None] = repeat(None)
+        subjects, _, *others, payloads = zip(*found, strict=True)
+        fields = b"".join(subjects)
+        if self._has_reply:
+            replies = others.pop(0)
+            fields += b"".join(replies)
+        if self._has_headers:
+            (headers,) = others
+        if not _are_fields(fields):
+            return None
+        frames = list(zip(subjects, replies, headers, payloads, strict=False))
+        return frames, position + len(fields) + len(frames) * (self._width + len(sid))
+
+
 def take_run(
     data: bytes,
     position: int,
@@ -126,29 +173,10 @@ def take_run(
     run = Run(data, position, subject, layout, None, count)
     if reply is not None:
         replies = list(run._cut(f"{len(head)}x{reply_size}s{width - len(head) - reply_size}x"))
-        if not _are_fields(replies):
+        if not _are_fields(b"".join(replies)):
             return None
         run._replies = replies
     return run
-
-
-def take_answers(
-    data: bytes, position: int, line: tuple[bytes, bytes, bytes], size: int, most: int
-) -> list[Frame] | None:
-    """Up to `most` messages whose control lines differ in the subject only, not in its length.
-
-    The line is that of the first one: what is before the subject, the subject, what is behind it.
-    """
-    head, subject, tail = line
-    count = _count_alike(data, position, (head, len(subject), tail, size), most)
-    if not count:
-        return None
-    form = f"{len(head)}x{len(subject)}s{len(tail)}x{size}s2x"
-    stop = position + count * struct.calcsize(form)
-    pairs = list(struct.iter_unpack(form, memoryview(data)[position:stop]))
-    if not _are_fields([subject for subject, _ in pairs]):
-        return None
-    return [(subject, None, None, payload) for subject, payload in pairs]
 
 
 def _count_alike(data: bytes, position: int, form: tuple[bytes, int, bytes, int], most: int) -> int:
@@ -168,7 +196,6 @@ def _count_alike(data: bytes, position: int, form: tuple[bytes, int, bytes, int]
     return count
 
 
-def _are_fields(texts: list[bytes]) -> bool:
-    """Whether each of them is one field of a control line."""
-    joined = b"".join(texts)
+def _are_fields(joined: bytes) -> bool:
+    """Whether texts that are joined here are one field of a control line each."""
     return not (_BLANK in joined or _TAB in joined or _NEWLINE in joined)
