@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from jetspark.jetstream import StoredMessage
     from jetspark.protocol import Frame
 
-__all__ = ["EntryForm", "KeyValueEntry", "KeyValueOperation", "operation_of"]
+__all__ = ["ADDED", "NO_HEADERS", "EntryForm", "KeyValueEntry", "KeyValueOperation", "operation_of"]
 
 T = TypeVar("T")
 
 _SIZE = b"\r\nNats-Msg-Size:"
-_NO_HEADERS = b"NATS/1.0"
-_ADDED = b"\r\nNats-Stream: "
+NO_HEADERS = b"NATS/1.0"
+ADDED = b"\r\nNats-Stream: "  # begins what the server adds to the headers of a direct get
 _CONSUMER = b"$JS.ACK."
 
 
@@ -83,33 +83,20 @@ class EntryForm(Generic[T]):
 
     def of_frames(self, frames: Sequence[Frame]) -> list[KeyValueEntry[T]]:
         """The entries that a consumer delivered."""
-        start = self.start
-        try:
-            return [
-                KeyValueEntry(self, subject[start:].decode(), header, data, reply or b"")
-                for subject, reply, header, data in frames
-            ]
-        except UnicodeDecodeError:  # no client should write such a key
-            return [
-                KeyValueEntry(
-                    self,
-                    subject[start:].decode(errors="surrogateescape"),
-                    header,
-                    data,
-                    reply or b"",
-                )
-                for subject, reply, header, data in frames
-            ]
+        return [
+            KeyValueEntry(self, subject, header, data, reply or b"")
+            for subject, reply, header, data in frames
+        ]
 
     def of_direct(self, key: str, block: bytes, data: bytes) -> KeyValueEntry[T] | None:
         """The entry in the answer to a direct get; None if that is a status.
 
         The server adds its headers behind those that are stored.
         """
-        start = block.rfind(_ADDED)
+        start = block.rfind(ADDED)
         if start < 0:
             return None
-        header = None if start == len(_NO_HEADERS) else block[:start] + b"\r\n\r\n"
+        header = None if start == len(NO_HEADERS) else block[:start] + b"\r\n\r\n"
         return KeyValueEntry(self, key, header, data, block)
 
     def of_stored(self, message: StoredMessage) -> KeyValueEntry[T]:
@@ -130,7 +117,7 @@ class KeyValueEntry(msgspec.Struct, Generic[T], gc=False, eq=False):
     """A revision of a key."""
 
     _form: EntryForm[T]
-    _key: str  # as it is stored
+    _name: str | bytes  # the key as it is stored, or the subject that ends with it
     _headers: bytes | None
     _data: bytes
     _place: bytes  # the reply subject of a consumer, or the headers that a direct get adds
@@ -148,6 +135,16 @@ class KeyValueEntry(msgspec.Struct, Generic[T], gc=False, eq=False):
         """The key."""
         codec = self._form.key_codec
         return self._key if codec is None else codec.decode(self._key)
+
+    @property
+    def _key(self) -> str:
+        """The key as it is stored."""
+        name = self._name
+        if isinstance(name, bytes):
+            # No client should write a key that is not UTF-8.
+            name = name[self._form.start :].decode(errors="surrogateescape")
+            self._name = name
+        return name
 
     @property
     def value(self) -> T:
@@ -215,7 +212,7 @@ class KeyValueEntry(msgspec.Struct, Generic[T], gc=False, eq=False):
         return self._place.startswith(_CONSUMER)
 
     def _read_added(self) -> None:
-        headers = parse_headers(_NO_HEADERS + self._place[self._place.rfind(_ADDED) :])
+        headers = parse_headers(NO_HEADERS + self._place[self._place.rfind(ADDED) :])
         self._revision = int(headers["Nats-Sequence"])
         self._time = headers["Nats-Time-Stamp"]
 

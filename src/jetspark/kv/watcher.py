@@ -122,11 +122,14 @@ def _end_of_initial(frames: Sequence[Frame], left: int) -> int:
     That is after so many as the server counted, or when nothing is pending: what was overwritten
     meanwhile does not come in its old place.
     """
-    replies = [reply or b"" for _, reply, _, _ in frames[:left]]
-    if replies[0].count(b".") == _SHORT_FORM_DOTS:
-        ends = [reply.endswith(b".0") for reply in replies]
+    if parse_metadata(frames[-1][1]).num_pending == left - len(frames) > 0:
+        # Everything comes as it was counted. (If all were deleted, and within this batch as many
+        # created, the end is told with the last of these.)
+        return 0
+    if (frames[0][1] or b"").count(b".") == _SHORT_FORM_DOTS:
+        ends = [(frame[1] or b"").endswith(b".0") for frame in frames[:left]]
     else:
-        ends = [parse_metadata(reply).num_pending == 0 for reply in replies]
+        ends = [parse_metadata(frame[1]).num_pending == 0 for frame in frames[:left]]
     if True in ends:
         return ends.index(True) + 1
     return left if left <= len(frames) else 0
