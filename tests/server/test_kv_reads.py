@@ -208,6 +208,19 @@ async def test_values_with_headers_of_others(nc: Client) -> None:
     assert (entry.value, entry.revision, entry.created.year > 2000) == (b"1", 1, True)
 
 
+async def test_headers_that_look_like_those_which_the_server_adds(nc: Client) -> None:
+    """A copy of an answer, put back as it was."""
+    bucket = await new_bucket(nc)
+    copied = {"Nats-Stream": f"KV_{bucket.name}", "Nats-Subject": f"$KV.{bucket.name}.k"}
+    await nc.jetstream().publish(f"$KV.{bucket.name}.k", b"v", headers=copied)
+    entry = await bucket.get("k")
+    assert (entry.value, entry.revision, entry.deleted) == (b"v", 1, False)
+    marker = {**copied, "KV-Operation": "DEL"}
+    await nc.jetstream().publish(f"$KV.{bucket.name}.k", b"", headers=marker)
+    with pytest.raises(KeyDeletedError):
+        await bucket.get("k")
+
+
 @pytest.mark.parametrize(
     "key", ["", "a b", ".a", "a.", "a..b", "ä", "*", "a.>", "a\n", "$a", "a:b"]
 )

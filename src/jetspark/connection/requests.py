@@ -33,8 +33,8 @@ REPLIES_KEPT = 64 * 1024  # of one request_many, for a reader that does not keep
 _NO_RESPONDERS = b"NATS/1.0 503"
 
 
-class _One(Waiter):
-    """Waits for one answer."""
+class Answer(Waiter):
+    """The one answer to a request."""
 
     __slots__ = ("deadline", "frame", "reply", "subject", "timeout")
 
@@ -108,8 +108,8 @@ class RequestMux(Route):
         super().__init__(client, base + "*")
         self._base = base.encode()
         self._counter = FIRST_REPLY
-        self._spare: list[_One] = []  # to be used again, see `ask`
-        self._pending: dict[bytes, _One | _Many] = {}
+        self._spare: list[Answer] = []  # to be used again, see `ask`
+        self._pending: dict[bytes, Answer | _Many] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline
         self._expiry_at = float("inf")
@@ -120,7 +120,8 @@ class RequestMux(Route):
         answered = self.client._connection.answered
         for frame in batch.frames:
             request = pending.get(frame[0])
-            if isinstance(request, _One):
+            if isinstance(request, Answer):
+                del pending[frame[0]]
                 if not request.settled:
                     request.frame = frame
                     request.settled = True
@@ -169,7 +170,7 @@ class RequestMux(Route):
 
         With `repeat_after` it is sent a second time if there is none after so many seconds.
         """
-        waiter = _One(self._loop, self._next_reply())
+        waiter = Answer(self._loop, self._next_reply())
         repeat: asyncio.TimerHandle | None = None
         try:
             self._begin(waiter, subject, data, headers, timeout)
@@ -186,30 +187,34 @@ class RequestMux(Route):
             _raise_if_no_responders(header, subject)
         return Message(name, reply, header, answer, self.client)
 
-    async def ask(self, subject: str, timeout: float) -> tuple[bytes, bytes]:
-        """Send an empty request that only one can answer, and return header and data of the answer.
+    def ask(self, subject: str, timeout: float) -> Answer:
+        """Send an empty request that only one can answer; await the result, then `take` it.
 
         The reply subject is used again, and servers find the way to one that they have seen faster.
         So nobody may answer twice, and nothing is sent again.
         """
         spare = self._spare
-        waiter = spare.pop() if spare else _One(self._loop, self._next_reply())
-        try:
-            self._begin(waiter, subject, b"", None, timeout)
-            await waiter
-        finally:
-            self._pending.pop(waiter.reply, None)
-        _, _, header, data = waiter.frame
-        del waiter.frame  # which may be large
-        if len(spare) < SPARE:
-            spare.append(waiter)
+        answer = spare.pop() if spare else Answer(self._loop, self._next_reply())
+        self._begin(answer, subject, b"", None, timeout)
+        return answer
+
+    def take(self, answer: Answer) -> tuple[bytes, bytes]:
+        """Header and data of an answer that has come."""
+        _, _, header, data = answer.frame
+        del answer.frame  # which may be large
+        if len(self._spare) < SPARE:
+            self._spare.append(answer)
         if header is not None and not data:
-            _raise_if_no_responders(header, subject)
+            _raise_if_no_responders(header, answer.subject)
         return header or b"", data
+
+    def give_up(self, answer: Answer) -> None:
+        """Wait for an answer no more."""
+        self._pending.pop(answer.reply, None)
 
     def _begin(
         self,
-        waiter: _One,
+        waiter: Answer,
         subject: str,
         data: Payload,
         headers: HeadersLike | None,
@@ -249,7 +254,7 @@ class RequestMux(Route):
         for request in list(self._pending.values()):
             if request.deadline > now:
                 earliest = min(earliest, request.deadline)
-            elif isinstance(request, _One):
+            elif isinstance(request, Answer):
                 request.on_error(
                     TimeoutError(
                         f"no answer to the request to {request.subject!r} in {request.timeout} s"
