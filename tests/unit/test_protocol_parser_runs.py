@@ -66,6 +66,17 @@ def keys(
 
 
 HEADER = b"NATS/1.0\r\nA: b\r\n\r\n"
+HEADERS = [b"NATS/1.0\r\nA: %b\r\n\r\n" % (b"b" * number) for number in range(300)]
+
+
+def with_headers(headers: list[bytes], payload: bytes = b"12345") -> list[Message]:
+    return [
+        message
+        for number, header in enumerate(headers)
+        for message in keys(1, number, payload, header)
+    ]
+
+
 RUNS = {
     "subjects of one length": answers(80, 10),
     "subjects that grow": answers(300, 950),
@@ -84,6 +95,14 @@ RUNS = {
     "similar, then the same": keys(40) + reply_run(100) + keys(40),
     "similar with headers": keys(60, 1, b"12345", HEADER) + answers(60, 1, b"12345", HEADER),
     "headers only": answers(60, 1, b"", HEADER),
+    "headers of any length": with_headers(HEADERS),
+    "headers as long as payloads": with_headers(HEADERS[:40]) + with_headers([HEADER] * 40, HEADER),
+    "a blank line in headers": with_headers(
+        [*HEADERS[:40], HEADER + b"C: d\r\n\r\n", *HEADERS[:40]]
+    ),
+    "headers without an end": with_headers([*HEADERS[:40], *[b"NATS/1.0\r\n"] * 40]),
+    "headers that end in payloads": with_headers([HEADER[:-2]] * 40, b"\r\n345"),
+    "headers that are none": with_headers([*HEADERS[:40], *[b"\r\n\r\n"] * 40, b"\r", b"\n"]),
     "headers of no length": keys(60, 1, b"12345", b""),
     "headers, and as long without": keys(40, 1, b"", HEADER) + keys(40, 1, HEADER),
     "headers that take turns": [
@@ -188,3 +207,26 @@ def test_messages_that_become_the_same_become_a_run() -> None:
     *_, batch = parser.feed(wire(reply_run(400, 200)))
     assert isinstance(batch, MessageBatch)
     assert isinstance(batch.frames, Run)
+
+
+@pytest.mark.parametrize(
+    "sizes", [b"9" * 5000 + b" 23", b"18 " + b"9" * 5000, b"18 24", b"-1 4", b" 23"]
+)
+def test_sizes_that_are_none_among_similar_ones(sizes: bytes) -> None:
+    good = wire(answers(40, 1, b"12345", HEADER))
+    odd = b"HMSG a.1 7 %b\r\n%b12345\r\n" % (sizes, HEADER)
+    with pytest.raises(ProtocolError):
+        Parser().feed(good + odd + good)
+
+
+def test_headers_that_make_a_message_too_large() -> None:
+    parser = Parser(max_message=100)
+    assert [len(event.frames) for event in parser.feed(wire(with_headers(HEADERS[:70])))] == [70]  # type: ignore[union-attr]
+    with pytest.raises(ProtocolError, match="over 100"):
+        parser.feed(wire(with_headers(HEADERS[70:120])))
+
+
+def test_one_that_is_not_like_the_others_leaves_the_rest_as_they_are() -> None:
+    odd = with_headers([HEADER + b"C: d\r\n\r\n"])
+    messages = with_headers([HEADER] * 2000) + odd + with_headers([HEADER] * 2000)
+    assert parsed(wire(messages), []) == messages

@@ -60,6 +60,7 @@ _NUMBERS_KEPT = 4096
 _PIECES_KEPT = 1024
 _RUN = 8  # so many equal control lines in a row, and more of them are expected
 _SIMILAR = 16  # so many in a row that differ in subject and reply only, and more are expected
+_NOT_SIMILAR = -1024  # where they are looked for in vain, as many more until the next try
 _FEW = 4  # similar messages are not worth it
 _LONG_RUN = 64  # so many messages are a batch of their own
 _UNKNOWN = 1 << 62  # larger than any message
@@ -103,7 +104,7 @@ class Parser:
         # The last control line (head, tail, subject, size, sid, repeats), and the form of the last
         # ones with how many had it: the next read goes on with them.
         self._last_line = (b"", b"", b"", -1, -1, 0)
-        self._last_form: tuple[int, int, int, int, Form | None] = (-1, -1, -1, 0, None)
+        self._last_form: tuple[int, int, int, int, Form | None] = (0, -1, -1, 0, None)
         self._failure: ProtocolError | None = None
 
     @property
@@ -203,9 +204,9 @@ class Parser:
         # The last control line, if it had no headers: what stood before its reply and behind it.
         # Without a reply, head is all of the line. And how many lines like it came in a row.
         head, tail, subject, size, batch_sid, repeats = self._last_line
-        # Of those that had to be parsed, the last: how many fields, and the sizes. And how many
-        # like it, whatever their subjects and replies, came in a row.
-        form_count, form_header, form_size, similar, form = self._last_form
+        # Of those that had to be parsed, the last: how many fields (negative: with headers), and
+        # the payload's size. And how many like it, whatever the rest of them, came in a row.
+        form_kind, form_sid, form_payload, similar, form = self._last_form
         if begun is not None:
             if begun.sid == batch_sid:
                 frames = [*begun.frames]
@@ -259,6 +260,7 @@ class Parser:
                 text = data[position:end]  # with its CR
                 fields = text.split(b" ")
                 verb, count = fields[0], len(fields)
+                kind = count
                 head = tail = b""
                 repeats = 0
                 reply = None
@@ -280,6 +282,7 @@ class Parser:
                         subject, size_text = next_subject, next_size
                 elif verb == b"HMSG":
                     header_size = _UNKNOWN
+                    kind = -count
                     if count == 6:
                         _, subject, sid_text, reply, header_text, size_text = fields
                         header_size = number_of(header_text, _UNKNOWN)
@@ -296,7 +299,7 @@ class Parser:
                     or not subject  # two blanks in a row
                     or 9 in text  # a tab; to look for b"\t" would take ten times as long
                 ):
-                    head = tail = sid_text = b""
+                    head = tail = b""
                     parsed = self._parse_line(text)
                     if not isinstance(parsed, _Control):
                         if frames:
@@ -314,18 +317,24 @@ class Parser:
                         frames, has_headers = [], False
                     batch_sid = sid
                     batch_start = position
-                if count != form_count or size != form_size or header_size != form_header:
-                    form_count, form_size, form_header = count, size, header_size
+                payload_size = size if header_size < 0 else size - header_size
+                if kind != form_kind or payload_size != form_payload or sid != form_sid:
+                    form_kind, form_payload, form_sid = kind, payload_size, sid
                     similar, form = 0, None
                 elif similar < _SIMILAR:
                     similar += 1
                 elif length - position >= _FEW * (start - position + size + 2):
                     if form is None:
-                        has_reply = reply is not None
-                        form = Form(has_reply=has_reply, header_size=header_size, size=size)
-                    found = form.take(data, position, sid_text)
+                        form = Form(
+                            sid,
+                            has_reply=reply is not None,
+                            has_headers=header_size >= 0,
+                            payload_size=payload_size,
+                            max_size=self.max_message,
+                        )
+                    found = form.take(data, position)
                     if found is None:
-                        similar = 0
+                        similar = _NOT_SIMILAR
                     else:
                         frames += found[0]
                         has_headers = has_headers or header_size >= 0
@@ -353,7 +362,7 @@ class Parser:
         if frames:
             events.append(MessageBatch(batch_sid, frames, position - batch_start, has_headers))
         self._last_line = (head, tail, subject, size, batch_sid, repeats)
-        self._last_form = (form_count, form_header, form_size, similar, form)
+        self._last_form = (form_kind, form_sid, form_payload, similar, form)
 
     def _parse_line(self, line: bytes) -> _Control | Event:
         """Parse any control line, however it is spelled; it comes with its CR.

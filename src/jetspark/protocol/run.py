@@ -1,14 +1,15 @@
 """Messages one after another that are alike, found and cut many at a time.
 
-They have payloads of the same length, and headers of the same length if they have any.
+They have payloads of the same length.
 
-If also their subject is the same and their replies have one length, as is usual for what a consumer
+If they have no headers, one subject, and replies of one length, as is usual for what a consumer
 reads from a stream with one subject, they stand at equal distances in the read that brought them.
 These are a run: that read and a few numbers. Its messages are cut when somebody takes them, or
 never: columns are made straight from the read.
 
-If subjects and replies are as they come, as with answers to requests and the keys of a bucket, the
-messages are similar. A regular expression, made for their form, cuts them all in one call.
+If subjects, replies and headers are as they come, as with answers to requests and the keys of a
+bucket, the messages are similar. A regular expression, made for their form, cuts them all in one
+call.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat, takewhile
+from itertools import chain, repeat
 from typing import NamedTuple, Self, TypeAlias, overload
 
 __all__ = ["Form", "Frame", "Run", "take_run"]
@@ -25,6 +26,13 @@ Frame: TypeAlias = tuple[bytes, bytes | None, bytes | None, bytes]
 """A message as received: subject, reply, header block, payload."""
 
 _BLANK, _TAB, _NEWLINE = b" \t\n"
+
+# Parts of regular expressions. None of them ever goes back, which would take time.
+_FIELD = b"([^ ]++)"
+_SIZES = rb"([^\r]++)"
+_HEADERS = rb"((?:[^\r]++\r\n)++\r\n)"
+
+_SIZES_KEPT = 256
 
 
 class Layout(NamedTuple):
@@ -105,48 +113,71 @@ class Run(Sequence[Frame]):
 
 
 class Form:
-    """What similar messages have in common: fields and sizes, but neither subject nor reply."""
+    """What similar messages have in common: all but subject, reply and headers."""
 
-    __slots__ = ("_find", "_has_headers", "_has_reply", "_width")
+    __slots__ = ("_find", "_has_reply", "_header_sizes", "_width")
 
-    def __init__(self, *, has_reply: bool, header_size: int, size: int) -> None:
-        """The sizes are as in the control line; without headers, `header_size` is -1."""
+    def __init__(
+        self, sid: int, *, has_reply: bool, has_headers: bool, payload_size: int, max_size: int
+    ) -> None:
         self._has_reply = has_reply
-        self._has_headers = header_size >= 0
-        verb, sizes, header = b"MSG", b"%d" % size, b""
-        if self._has_headers:
-            verb, sizes, header = b"HMSG", b"%d %d" % (header_size, size), b"(.{%d})" % header_size
-        reply = b" ([^ ]+)" if has_reply else b""
-        payload_size = size - max(header_size, 0)
-        line = b"%b ([^ ]+) ([^ ]+)%b %b\r\n" % (verb, reply, sizes)
+        self._header_sizes = _HeaderSizes(payload_size, max_size) if has_headers else None
+        line = [b"HMSG" if has_headers else b"MSG", _FIELD, b"%d" % sid]
+        if has_reply:
+            line.append(_FIELD)
+        line.append(_SIZES if has_headers else b"%d" % payload_size)
+        headers = _HEADERS if has_headers else b""
+        message = rb"%b\r\n%b(.{%d})\r\n" % (b" ".join(line), headers, payload_size)
         # Whatever else comes is one more match, without parts: so all of them stand in a row.
-        pattern = re.compile(b"(?s:%b%b(.{%d})\r\n|.+)" % (line, header, payload_size))
-        self._find = pattern.findall
-        blanks = 4 if has_reply else 3
-        self._width = len(verb) + blanks + len(sizes) + 2 + size + 2  # without the other fields
+        self._find = re.compile(b"(?s:%b|.+)" % message).findall
+        fixed = [part for part in line if part not in (_FIELD, _SIZES)]
+        # Of a message on the wire without what differs.
+        self._width = len(b"".join(fixed)) + len(line) - 1 + payload_size + 4
 
-    def take(self, data: bytes, position: int, sid: bytes) -> tuple[list[Frame], int] | None:
+    def take(self, data: bytes, position: int) -> tuple[list[Frame], int] | None:
         """The messages from there on that have this form, and the position behind them."""
         found = self._find(data, position)
         if not found[-1][0]:
             found.pop()
-        if [parts[1] for parts in found] != [sid] * len(found):
-            found = list(takewhile(lambda parts: parts[1] == sid, found))
         if not found:
             return None
+        position += len(found) * self._width
+        subjects, *others, payloads = zip(*found, strict=True)
+        fields = b"".join(subjects)
         replies: Iterable[bytes | None] = repeat(None)
         headers: Iterable[bytes | None] = repeat(None)
-        subjects, _, *others, payloads = zip(*found, strict=True)
-        fields = b"".join(subjects)
         if self._has_reply:
             replies = others.pop(0)
             fields += b"".join(replies)
-        if self._has_headers:
-            (headers,) = others
+        if self._header_sizes is not None:
+            sizes, headers = others
+            lengths = list(map(len, headers))
+            if lengths != list(map(self._header_sizes.__getitem__, sizes)):
+                return None
+            position += sum(lengths) + sum(map(len, sizes))
         if not _are_fields(fields):
             return None
-        frames = list(zip(subjects, replies, headers, payloads, strict=False))
-        return frames, position + len(fields) + len(frames) * (self._width + len(sid))
+        return list(zip(subjects, replies, headers, payloads, strict=False)), position + len(fields)
+
+
+class _HeaderSizes(dict[bytes, int]):
+    """How long headers are, by the sizes in the control line; -1 if these are not of the form."""
+
+    def __init__(self, payload_size: int, max_size: int) -> None:
+        super().__init__()
+        self._payload_size = payload_size
+        self._max_size = max_size  # of headers and payload
+
+    def __missing__(self, sizes: bytes) -> int:
+        header_size, _, size = sizes.partition(b" ")
+        found = int(header_size) if header_size.isdigit() and len(header_size) <= 18 else -1
+        total = found + self._payload_size
+        if total > self._max_size or size != b"%d" % total:
+            found = -1
+        if len(self) >= _SIZES_KEPT:
+            self.clear()
+        self[sizes] = found
+        return found
 
 
 def take_run(
