@@ -35,6 +35,7 @@ from tests.support.js import (
 )
 from tests.support.leaks import until
 from tests.support.servers import StartCluster
+from tests.support.streams import step_down
 
 PATIENCE = 40.0  # seconds for an election, when nodes have died
 EXPECTED = {
@@ -108,16 +109,6 @@ async def leader(consumer: PullConsumer) -> str | None:
     return cluster.leader
 
 
-async def step_down(consumer: PullConsumer) -> None:
-    """Have another server lead a consumer."""
-    subject = consumer.api.subjects.consumer_leader_stepdown(consumer.stream_name, consumer.name)
-    async with asyncio.timeout(20):
-        while True:
-            with suppress(TimeoutError):  # in the middle of a change nobody may answer
-                await consumer.api.succeed(subject, context="step down", timeout=1)
-                return
-
-
 async def replicated(
     cluster: NatsCluster, client: Client, **config: Any
 ) -> tuple[str, PullConsumer]:
@@ -138,7 +129,7 @@ async def test_leader_changes(nats_cluster: NatsCluster, how: str) -> None:
         running = asyncio.create_task(RUNS[how](consumer, ledger, done))
         for round_ in range(3):
             await fill(nc, stream, 200, start=200 * round_)
-            await step_down(consumer)
+            await step_down(nc.jetstream(), stream, consumer.name)
             await until(lambda: len(ledger.seen) >= 200 * (round_ + 1) or running.done())  # noqa: B023
         await all_acked(consumer, 600)
         done.set()
@@ -156,7 +147,7 @@ async def test_leader_changes_without_acks(nats_cluster: NatsCluster) -> None:
         running = asyncio.create_task(run_consume(consumer, ledger, done))
         for round_ in range(2):
             await fill(nc, stream, 200, start=200 * round_)
-            await step_down(consumer)
+            await step_down(nc.jetstream(), stream, consumer.name)
             await until(lambda: len(ledger.seen) >= 200 * (round_ + 1))  # noqa: B023
         done.set()
         await running
@@ -182,7 +173,7 @@ async def test_clients_learn_of_a_new_leader(nats_cluster: NatsCluster) -> None:
             tasks.append(asyncio.create_task(run_consume(same, ledgers[-1], done)))
         fetching = asyncio.create_task(consumer.next(timeout=20))
         await served(consumer, 3)
-        await step_down(consumer)
+        await step_down(nc.jetstream(), stream, consumer.name)
         for ledger in ledgers:
             await ledger.warnings.wait(LeadershipChangedError)
         with pytest.raises(LeadershipChangedError) as caught:

@@ -14,7 +14,7 @@ import pytest
 from jetspark import HeadersLike, JetStream, Stream
 from jetspark.connection import Client
 from jetspark.connection.nuid import next_nuid
-from jetspark.errors import JetSparkError, NoRespondersError, NotSupportedError
+from jetspark.errors import JetSparkError, NoRespondersError, NotSupportedError, TimeoutError
 from jetspark.server import NatsCluster, NatsServer
 from tests.support.leaks import until
 from tests.support.servers import monitor
@@ -82,8 +82,13 @@ async def step_down(js: JetStream, stream: str, consumer: str | None = None) -> 
         subject = subjects.stream_leader_stepdown(stream)
     else:
         subject = subjects.consumer_leader_stepdown(stream, consumer)
-    # Repeated if the cluster has no leader itself at the moment.
-    await js.api.request(subject, context=f"step down of {stream!r}", idempotent=True)
+    context = f"step down of {stream!r}"
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(TimeoutError):  # in the middle of a change nobody may answer
+                # Repeated if the cluster has no leader itself at the moment.
+                await js.api.request(subject, context=context, timeout=2, idempotent=True)
+                return
 
 
 async def leader_of(js: JetStream, stream: str, cluster: NatsCluster) -> int:
