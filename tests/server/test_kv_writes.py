@@ -67,6 +67,19 @@ async def test_puts_at_once(nc: Client, js: JetStream) -> None:
     assert len(set(used)) == 30
 
 
+async def test_puts_after_the_inbox_of_their_acknowledgements_is_lost(nc: Client) -> None:
+    """As when the server refuses its subscription after a reconnect."""
+    bucket = await new_bucket(nc)
+    await asyncio.gather(*(bucket.put("k", b"") for _ in range(20)))
+    inbox = bucket._acks._inbox
+    assert inbox is not None
+    nc._unsubscribe(inbox)
+    # No reply subject of the lost inbox is used again.
+    assert sorted([await bucket.put("k", b"") for _ in range(3)]) == [21, 22, 23]
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(bucket.put("k", b"") for _ in range(30)))
+
+
 async def test_the_late_answer_to_a_put_that_was_given_up(nc: Client) -> None:
     bucket = await new_bucket(nc)
     await bucket.put("first", b"")  # from here on in the shortest way

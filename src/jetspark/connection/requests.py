@@ -14,7 +14,7 @@ from jetspark.errors import (
     SlowConsumerError,
     TimeoutError,
 )
-from jetspark.protocol import Frame, HeadersLike, MessageBatch, Payload
+from jetspark.protocol import EARLY_PIECES, Frame, HeadersLike, MessageBatch, Payload
 
 from .connection import copy_error
 from .message import Message
@@ -36,11 +36,12 @@ _NO_RESPONDERS = b"NATS/1.0 503"
 class Answer(Waiter):
     """The one answer to a request."""
 
-    __slots__ = ("deadline", "frame", "reply", "subject", "timeout")
+    __slots__ = ("deadline", "empty", "frame", "reply", "subject", "timeout")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, reply: bytes) -> None:
         super().__init__(loop)
         self.reply = reply
+        self.empty = reply + b" 0\r\n"  # the rest of the line of a request without data
         self.subject: str
         self.timeout: float
         self.deadline: float
@@ -109,6 +110,8 @@ class RequestMux(Route):
         self._base = base.encode()
         self._counter = FIRST_REPLY
         self._spare: list[Answer] = []  # to be used again, see `ask`
+        self._pieces, self._prefixes = client._encoder.pieces, client._encoder.prefixes
+        self._write_now = client._connection.write_now
         self._pending: dict[bytes, Answer | _Many] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline
@@ -173,7 +176,8 @@ class RequestMux(Route):
         waiter = Answer(self._loop, self._next_reply())
         repeat: asyncio.TimerHandle | None = None
         try:
-            self._begin(waiter, subject, data, headers, timeout)
+            self._send(subject, data, waiter.reply, headers)
+            self._wait_for(waiter, subject, timeout)
             if repeat_after is not None:
                 again = (subject, data, waiter.reply, headers)
                 repeat = self._loop.call_later(repeat_after, self._repeat, *again)
@@ -193,9 +197,21 @@ class RequestMux(Route):
         The reply subject is used again, and servers find the way to one that they have seen faster.
         So nobody may answer twice, and nothing is sent again.
         """
-        spare = self._spare
+        client, pieces, spare = self.client, self._pieces, self._spare
+        if client._restricted:
+            client._check_publish(0)
+        if len(pieces) > EARLY_PIECES:
+            self._write_now()
         answer = spare.pop() if spare else Answer(self._loop, self._next_reply())
-        self._begin(answer, subject, b"", None, timeout)
+        try:
+            frame = (self._prefixes[subject], answer.empty, b"")
+        except KeyError:
+            client._encoder.request(subject, b"", answer.reply)
+        else:
+            if not pieces:
+                client._encoder.on_output()
+            pieces += frame
+        self._wait_for(answer, subject, timeout)
         return answer
 
     def take(self, answer: Answer) -> tuple[bytes, bytes]:
@@ -212,17 +228,9 @@ class RequestMux(Route):
         """Wait for an answer no more."""
         self._pending.pop(answer.reply, None)
 
-    def _begin(
-        self,
-        waiter: Answer,
-        subject: str,
-        data: Payload,
-        headers: HeadersLike | None,
-        timeout: float,
-    ) -> None:
+    def _wait_for(self, waiter: Answer, subject: str, timeout: float) -> None:
         waiter.subject, waiter.timeout = subject, timeout
         waiter.deadline = deadline = self._loop.time() + timeout
-        self._send(subject, data, waiter.reply, headers)
         self._pending[waiter.reply] = waiter
         if deadline < self._expiry_at:
             self._expire_at(deadline)

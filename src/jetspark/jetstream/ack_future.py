@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,15 @@ from jetspark.errors import JetStreamError
 
 from .publish_ack import PublishAck
 
-__all__ = ["Attempts", "PublishAckFuture", "UnseenFailures", "summary", "wake"]
+__all__ = [
+    "Attempts",
+    "AwaitedAck",
+    "Pending",
+    "PublishAckFuture",
+    "UnseenFailures",
+    "summary",
+    "wake",
+]
 
 ERRORS_KEPT = 16
 LONGEST_SILENCE = 5.0
@@ -97,6 +105,52 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
     def __repr__(self) -> str:
         state = repr(self._ack or self._error) if self.done() else "pending"
         return f"<PublishAckFuture subject={self.subject!r} {state}>"
+
+
+class AwaitedAck(Waiter):
+    """The acknowledgement of a plain small message, for the one task that publishes and awaits it.
+
+    It fails with what the publish failed with. When the acknowledgement has come, it may be used
+    again, if nobody else can answer, and the message was sent once. Servers remember the way to a
+    reply subject that they have seen, and find it faster.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_base",
+        "_data",
+        "_deadline",
+        "_idle",
+        "_reply",
+        "_resend_at",
+        "_resent",
+        "_retries",
+        "answer",
+        "subject",
+    )
+
+    _headers = None
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, base: bytes, reply: bytes, attempts: Attempts
+    ) -> None:
+        super().__init__(loop)
+        self._base = base  # the inbox that the reply subject belongs to
+        # As in PublishAckFuture.
+        self.subject: str
+        self._reply = reply
+        self._data: bytes
+        self._deadline: float
+        self._attempts = attempts
+        self._retries = 0
+        self._resend_at = 0.0
+        self._idle = False
+        self._resent = False
+        self.answer: bytes  # the acknowledgement, or an error of the stream
+
+
+Pending: TypeAlias = PublishAckFuture | AwaitedAck
+"""What waits for an acknowledgement."""
 
 
 def wake(future: PublishAckFuture) -> None:

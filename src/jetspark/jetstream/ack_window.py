@@ -33,7 +33,6 @@ from jetspark.connection.connection import copy_error
 from jetspark.connection.deadline import deadline
 from jetspark.connection.requests import FIRST_REPLY
 from jetspark.connection.subscription import Route
-from jetspark.connection.waiter import Waiter
 from jetspark.errors import (
     DisconnectedError,
     DuplicateInProcessError,
@@ -49,7 +48,16 @@ from jetspark.errors import (
 )
 from jetspark.protocol import FULL_PIECES, MessageBatch, Payload, parse_headers, parse_status
 
-from .ack_future import ERRORS_KEPT, Attempts, PublishAckFuture, UnseenFailures, summary, wake
+from .ack_future import (
+    ERRORS_KEPT,
+    Attempts,
+    AwaitedAck,
+    Pending,
+    PublishAckFuture,
+    UnseenFailures,
+    summary,
+    wake,
+)
 from .publish_ack import decode_publish_ack
 from .publish_headers import PublishOptions, header_block, message_data
 
@@ -104,16 +112,15 @@ class AckWindow:
         if limit is not None and limit < 1:
             raise InvalidOptionError(f"max_ack_pending must be at least 1, not {limit}")
         self.client = client
-        self.pending: dict[bytes, PublishAckFuture] = {}
-        # What the short cuts in Publisher.publish_async and KeyValue.put need. They are taken while
-        # fewer than `ceiling` messages wait, and it is 0 while something else has to be looked at.
+        self.pending: dict[bytes, Pending] = {}
+        # What the short cuts in Publisher.publish_async and AwaitedAcks.post need. They are taken
+        # while fewer than `ceiling` messages wait: 0 while something else has to be looked at.
         self.ceiling = 0
         self.encoder = client._encoder
         self.pieces = self.encoder.pieces
         self.request = self.encoder.request
         self.counter = FIRST_REPLY
         self.base = b""
-        self.spare: list[PublishAckFuture] = []  # see `new_future`
         self.attempts = Attempts().within(timeout)
         self.time: Callable[[], float]
         self.expiry = _NEVER  # when the timer fires
@@ -310,25 +317,14 @@ class AckWindow:
         self.time = self._loop.time
         self._inbox = inbox = _Inbox(self)
         self.base = inbox.base
-        self.spare = []  # a new list: nothing of the inbox before can come into it
         client._add_route(inbox)
-
-    def new_future(self, subject: str, data: bytes, expires: float) -> PublishAckFuture:
-        """The future of a plain small message, with a waiter for the one task that publishes it.
-
-        When its acknowledgement has come, it may go to `spare` and be used again, if nobody else
-        can answer, and it was sent once. Servers remember the way to a reply subject that they have
-        seen, and find it faster.
-        """
-        reply, attempts, waiters = self.next_reply(), self.attempts, [Waiter(self._loop)]
-        return PublishAckFuture(subject, reply, data, None, expires, attempts, None, None, waiters)
 
     def next_reply(self) -> bytes:
         """A reply subject that was never used before."""
         self.counter += 1
         return b"%b%d" % (self.base, self.counter)
 
-    def _write(self, future: PublishAckFuture) -> None:
+    def _write(self, future: Pending) -> None:
         """Add a message to the encoder."""
         encoder, block = self.encoder, future._headers
         subject, data = future.subject, future._data
@@ -346,7 +342,7 @@ class AckWindow:
             sizes = (prefix[2:], inbox, len(block), len(block) + len(data))
             pieces += (b"\r\nH%b%b %d %d\r\n" % sizes, block, data)
 
-    def forget(self, future: PublishAckFuture) -> None:
+    def forget(self, future: Pending) -> None:
         """Stop waiting for an acknowledgement that nobody wants any more."""
         if self.pending.pop(future._reply, None) is not None:
             self._withdraw([future])
@@ -366,6 +362,12 @@ class AckWindow:
             if header is not None and not data:
                 self._on_status(future, header)
                 continue
+            if isinstance(future, AwaitedAck):
+                if not future.settled:
+                    future.answer = data
+                    future.settled = True
+                    answered.append(future)
+                continue
             try:
                 future._ack = decode_publish_ack(data, future.subject)
             except JetStreamError as error:
@@ -380,7 +382,7 @@ class AckWindow:
                     answered.append(waiter)
         self._settled()
 
-    def _on_status(self, future: PublishAckFuture, header: bytes) -> None:
+    def _on_status(self, future: Pending, header: bytes) -> None:
         status, description = parse_status(header)
         attempts = future._attempts
         if status != 503:
@@ -403,7 +405,7 @@ class AckWindow:
                 return
         self._fail(future, error)
 
-    def _retry(self, future: PublishAckFuture) -> bool:
+    def _retry(self, future: Pending) -> bool:
         """Send a message again after a while; False if its time does not allow that."""
         when = self.time() + future._attempts.retry_delay
         if when >= future._deadline:
@@ -415,9 +417,13 @@ class AckWindow:
             self.arm(when)
         return True
 
-    def _fail(self, future: PublishAckFuture, error: BaseException) -> None:
+    def _fail(self, future: Pending, error: BaseException) -> None:
         """Settle a message that has been taken out of `pending`."""
         self._free(future)
+        if isinstance(future, AwaitedAck):
+            if not future.settled:
+                future.fail(error)
+            return
         future._error = error
         if future._waiters:
             wake(future)
@@ -427,7 +433,7 @@ class AckWindow:
             if self._unreported <= ERRORS_KEPT:
                 self._unreported_errors.append(error)
 
-    def _free(self, future: PublishAckFuture) -> None:
+    def _free(self, future: Pending) -> None:
         if len(future._data) > SMALL:
             self._large -= len(future._data)
         future._data = b""
@@ -493,7 +499,7 @@ class AckWindow:
             self.arm(earliest)
         self._settled()
 
-    def _send_again(self, future: PublishAckFuture, now: float) -> None:
+    def _send_again(self, future: Pending, now: float) -> None:
         again = now + future._attempts.silence
         repeat = again < future._deadline and _can_be_repeated(future._headers)
         if self.encoder.is_full() or not self.client.connected:
@@ -505,14 +511,14 @@ class AckWindow:
         future._idle = False
         self._write_again(future)
 
-    def _write_again(self, future: PublishAckFuture) -> None:
+    def _write_again(self, future: Pending) -> None:
         try:
             self._write(future)
         except JetSparkError as error:  # the server in use now may have a smaller max_payload
             del self.pending[future._reply]
             self._fail(future, error)
 
-    def _expire(self, expired: list[PublishAckFuture]) -> None:
+    def _expire(self, expired: list[Pending]) -> None:
         withdrawn = self._withdraw(expired)
         for future in expired:
             del self.pending[future._reply]
@@ -541,7 +547,7 @@ class AckWindow:
         """Decide what becomes of the messages on their way, see the module's docstring."""
         self.ceiling = 0
         unwritten = self._unwritten()
-        again: list[PublishAckFuture] = []
+        again: list[Pending] = []
         for future in list(self.pending.values()):
             if future._reply in unwritten or future._idle:
                 continue
@@ -560,7 +566,7 @@ class AckWindow:
             self._resend(again)
         self._settled()
 
-    def _resend(self, futures: list[PublishAckFuture]) -> None:
+    def _resend(self, futures: list[Pending]) -> None:
         """Put messages in front of those that wait to be written."""
         encoder = self.encoder
         others = encoder.pieces[:]
@@ -583,7 +589,7 @@ class AckWindow:
         _, base, rest = b"".join(frame[:2]).partition(self.base)
         return base + rest.partition(b" ")[0]
 
-    def _withdraw(self, futures: list[PublishAckFuture]) -> set[bytes]:
+    def _withdraw(self, futures: list[Pending]) -> set[bytes]:
         """Take messages back that wait for a connection; their reply subjects."""
         if self.client.connected:
             return set()
@@ -661,7 +667,7 @@ def _can_be_repeated(block: bytes | None) -> bool:
     return block is not None and _MSG_ID in block and _EXPECTATION not in block
 
 
-def _no_stream(future: PublishAckFuture, asked: int) -> NoStreamResponseError:
+def _no_stream(future: Pending, asked: int) -> NoStreamResponseError:
     error = NoStreamResponseError(
         f"publish to {future.subject!r}: no stream answers, asked {asked} times; either none has "
         "the subject, or its leader is being elected, or JetStream is off",
@@ -671,5 +677,5 @@ def _no_stream(future: PublishAckFuture, asked: int) -> NoStreamResponseError:
     return error
 
 
-def _may_be_stored(future: PublishAckFuture, unwritten: set[bytes]) -> bool:
+def _may_be_stored(future: Pending, unwritten: set[bytes]) -> bool:
     return future._resent or not (future._idle or future._reply in unwritten)

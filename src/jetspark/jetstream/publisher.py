@@ -16,6 +16,7 @@ from jetspark.protocol import FULL_PIECES, Headers, Payload
 from .ack_future import PublishAckFuture
 from .ack_window import SMALL, AckWindow
 from .atomic_batch import AtomicBatch
+from .awaited_acks import AwaitedAcks
 from .base import ContextBase
 from .fast_ingest import FastIngest
 from .features import not_supported
@@ -50,7 +51,7 @@ class Publisher(ContextBase):
         self._acks = AckWindow(
             client, limit=max_ack_pending, backpressure=backpressure, timeout=ASYNC_TIMEOUT
         )
-        self._awaited_acks = AckWindow(client, limit=None, backpressure=True, timeout=timeout)
+        self._awaited_acks = AwaitedAcks(client, timeout=timeout)
         for acks in (self._acks, self._awaited_acks):
             weakref.finalize(self, acks.retire).atexit = False
 

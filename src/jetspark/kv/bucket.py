@@ -9,7 +9,6 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from jetspark.connection.requests import SPARE
 from jetspark.errors import (
     ExpectedSequenceNotReadyError,
     InvalidAckError,
@@ -26,17 +25,15 @@ from jetspark.errors import (
     WrongLastSequenceError,
 )
 from jetspark.jetstream import PublishAck, StreamConfig
-from jetspark.jetstream.ack_window import SMALL
 from jetspark.jetstream.api import RETRY_DELAY
 from jetspark.jetstream.checks import UINT64, check_range
 from jetspark.jetstream.codec import to_timedelta
 from jetspark.jetstream.publish_headers import TTL, PublishOptions
-from jetspark.protocol import FULL_PIECES
 
 from .codecs import KeyCodec, ValueCodec
 from .entry import KeyValueEntry
 from .failures import adapted, bucket_not_found
-from .reading import EARLY_PIECES, BucketReader, Key
+from .reading import BucketReader, Key
 from .status import KeyValueStatus
 
 if TYPE_CHECKING:
@@ -72,8 +69,6 @@ class KeyValue(BucketReader[T]):
     ) -> None:
         super().__init__(context, config, codec, key_codec)
         self._acks = context._awaited_acks
-        self._loop = asyncio.get_running_loop()
-        self._prefixes, self._tails = self._acks.encoder.prefixes, self._acks.encoder.tails
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.name!r}>"
@@ -88,54 +83,21 @@ class KeyValue(BucketReader[T]):
         if self._codec is not None:
             data = self._encoded(key, value)
         acks = self._acks
-        pieces = acks.pieces
-        if (
-            len(acks.pending) >= acks.ceiling
-            or len(pieces) > FULL_PIECES
-            or type(data) is not bytes
-            or len(data) > SMALL
-        ):
-            return await self._publish(known, data, {})
-        if len(pieces) > EARLY_PIECES:
-            self._write_now()
-        # Publisher.publish of a small message, while nothing is in its way. Of what it needs,
-        # nearly everything is there from an earlier one.
-        subject, spare = known.put_subject, acks.spare
-        expires = acks.time() + acks.attempts.timeout
-        if spare:
-            future = spare.pop()
-            future.subject, future._data, future._deadline = subject, data, expires
-            future._ack = None
-        else:
-            future = acks.new_future(subject, data, expires)
-        reply = future._reply
         try:
-            try:
-                frame = (self._prefixes[subject], reply + self._tails[len(data)], data)
-            except KeyError:
-                acks.request(subject, data, reply)
-            else:
-                if not pieces:
-                    acks.encoder.on_output()
-                pieces += frame
-            acks.pending[reply] = future
-            if expires < acks.expiry:
-                acks.arm(expires)
-            (waiter,) = future._waiters  # type: ignore[misc]
-            try:
-                await waiter
-            except BaseException:
-                acks.forget(future)
-                raise
-            if (ack := future._ack) is None:
-                assert future._error is not None
-                raise future._error
+            waiting = acks.post(known.put_subject, data)
+            if waiting is not None:
+                try:
+                    await waiting
+                except BaseException:
+                    acks.forget(waiting)
+                    raise
         except (NoStreamResponseError, InvalidSubjectError) as error:
             raise self._put_error(known, error) from error
+        if waiting is None:
+            return await self._publish(known, data, {})
+        ack = acks.take(waiting, self._origin.name)
         if ack.stream != self._origin.name:
             raise self._stray_ack(known, ack)
-        if not future._retries and len(spare) < SPARE:
-            spare.append(future)
         return ack.sequence
 
     async def create(self, key: str, value: T, *, ttl: TTL | None = None) -> int:

@@ -53,13 +53,9 @@ from .watcher import KeyValueWatcher
 if TYPE_CHECKING:
     from .management import KeyValues
 
-__all__ = ["EARLY_PIECES", "BucketReader", "Key"]
+__all__ = ["BucketReader", "Key"]
 
 T = TypeVar("T")
-
-# So many requests are written before the turn of the loop ends: the server shall work on them while
-# other tasks make theirs.
-EARLY_PIECES = 3 * 16
 
 _KEYS_KEPT = 4096
 _LONG_KEY = 1024  # characters; longer ones might not fit into the line of a request
@@ -133,8 +129,6 @@ class BucketReader(Generic[T]):
         self._form = EntryForm(bucket, self._prefix, codec, key_codec)
         self._get_prefix = f"{context.api.subjects.direct_get(self._messages.name)}.{self._prefix}"
         self._kept: dict[str, Key] = {}  # keys that were used before
-        self._pieces = context.client._encoder.pieces
-        self._write_now = context.client._connection.write_now
 
     def _key(self, key: str) -> Key:
         """A key with its subjects."""
@@ -172,8 +166,6 @@ class BucketReader(Generic[T]):
         if revision is None and self._messages.direct and len(stored) <= _LONG_KEY:
             # The usual case in the shortest way.
             context = self._context
-            if len(self._pieces) > EARLY_PIECES:
-                self._write_now()
             found = None
             try:
                 requests = context.client._requests()

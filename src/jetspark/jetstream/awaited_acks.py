@@ -1,0 +1,82 @@
+"""Messages whose publisher waits for the acknowledgement of each.
+
+What becomes of them is in `ack_window`. Here is the short way of a small plain message, such as a
+value that is put into a bucket: it takes hardly more than what is sent and received.
+"""
+
+from __future__ import annotations
+
+from jetspark.connection import Client
+from jetspark.connection.requests import SPARE
+from jetspark.protocol import EARLY_PIECES, FULL_PIECES
+
+from .ack_future import AwaitedAck
+from .ack_window import SMALL, AckWindow
+from .publish_ack import PublishAck, decode_publish_ack
+
+__all__ = ["AwaitedAcks"]
+
+
+class AwaitedAcks(AckWindow):
+    """A window without a limit: every message in it has a task that waits."""
+
+    def __init__(self, client: Client, *, timeout: float) -> None:
+        super().__init__(client, limit=None, backpressure=True, timeout=timeout)
+        self._timeout = timeout
+        self._spare: list[AwaitedAck] = []  # to be used again
+        self._prefixes, self._tails = self.encoder.prefixes, self.encoder.tails
+        self._write_now = client._connection.write_now
+
+    def post(self, subject: str, data: bytes) -> AwaitedAck | None:
+        """Send a small plain message, to be awaited at once; None if something is in its way.
+
+        Of what this needs, nearly everything is there from an earlier one, see `take`.
+        """
+        pieces = self.pieces
+        if len(self.pending) >= self.ceiling or type(data) is not bytes or len(data) > SMALL:
+            return None
+        if len(pieces) > EARLY_PIECES:
+            if len(pieces) > FULL_PIECES:
+                return None
+            self._write_now()
+        spare = self._spare
+        ack = spare.pop() if spare else self._new_ack()
+        ack.subject = subject
+        ack._data = data
+        ack._deadline = expires = self.time() + self._timeout
+        reply = ack._reply
+        try:
+            frame = (self._prefixes[subject], reply + self._tails[len(data)], data)
+        except KeyError:
+            self.request(subject, data, reply)
+        else:
+            if not pieces:
+                self.encoder.on_output()
+            pieces += frame
+        self.pending[reply] = ack
+        if expires < self.expiry:
+            self.arm(expires)
+        return ack
+
+    def _open(self) -> None:
+        super()._open()
+        self._spare.clear()  # their reply subjects are of the inbox before
+
+    def _new_ack(self) -> AwaitedAck:
+        return AwaitedAck(self._loop, self.base, self.next_reply(), self.attempts)
+
+    def take(self, waiting: AwaitedAck, stream: str) -> PublishAck:
+        """The acknowledgement that has come, which this stream should have given.
+
+        What waited for it is used again if nothing else can come for it.
+        """
+        ack = decode_publish_ack(waiting.answer, waiting.subject)
+        waiting._data = b""
+        if (
+            ack.stream == stream
+            and not waiting._retries
+            and waiting._base is self.base
+            and len(self._spare) < SPARE
+        ):
+            self._spare.append(waiting)
+        return ack
