@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 
 from benchmarks import harness
 
@@ -25,6 +26,7 @@ def main() -> None:
         size=benchmark.size if args.size is None else args.size,
         in_flight=args.in_flight,
         rounds=args.rounds,
+        server_cores=args.server_cores,
         only=args.only,
     )
     print(harness.table(report))
@@ -40,6 +42,12 @@ def parse_arguments(benchmarks: dict[str, harness.Benchmark]) -> argparse.Namesp
     parser.add_argument("--size", type=int, help="bytes of payload")
     parser.add_argument("--rounds", type=int, default=MIN_ROUNDS, help="at least 3")
     parser.add_argument("--in-flight", type=int, default=100, help="concurrent requests")
+    parser.add_argument(
+        "--server-cores",
+        type=int,
+        default=max((os.cpu_count() or 1) // 2, 1),
+        help="for the nats-server; default: half of them",
+    )
     parser.add_argument("--only", action="append", help="this contender (may be repeated)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     args = parser.parse_args()
@@ -47,7 +55,7 @@ def parse_arguments(benchmarks: dict[str, harness.Benchmark]) -> argparse.Namesp
         parser.error(f"give a NAME, one of: {', '.join(benchmarks)}")
     if args.rounds < MIN_ROUNDS:
         parser.error(f"--rounds must be at least {MIN_ROUNDS}: fewer have no honest median")
-    for option, least in (("messages", 1), ("size", 0), ("in_flight", 1)):
+    for option, least in (("messages", 1), ("size", 0), ("in_flight", 1), ("server_cores", 1)):
         value = getattr(args, option)
         if value is not None and value < least:
             parser.error(f"--{option.replace('_', '-')} must be at least {least}")

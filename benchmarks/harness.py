@@ -12,7 +12,8 @@ Contenders other than "ours" and "limit" are peers. A contender times its own wo
 connecting and warming up, and raises if any message is missing; where it cannot do a variant, it
 returns None and is left out of that one. It imports its client itself, because each turn is a fresh
 process: no contender inherits the heap, the garbage or the threads of another. All share one
-nats-server.
+nats-server, which has half of the cores: the client has the others for itself. With all of them, the
+threads of the server and the client push each other aside, and a moment decides who of them waits.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import os
 import pkgutil
 import statistics
 import sys
@@ -88,6 +90,7 @@ class Report:
     benchmark: Benchmark
     job: Job
     rounds: int
+    server_cores: int
     rates: dict[str, dict[str, list[float]]]
     extras: dict[str, dict[str, int]]
 
@@ -111,6 +114,7 @@ def run(
     size: int,
     in_flight: int,
     rounds: int,
+    server_cores: int,
     only: list[str] | None = None,
 ) -> Report:
     """Let every contender do the job `rounds` times, in turns."""
@@ -118,7 +122,7 @@ def run(
     variants = ("", *benchmark.variants)
     rates: dict[str, dict[str, list[float]]] = {variant: {} for variant in variants}
     extras: dict[str, dict[str, int]] = {}
-    with _server(benchmark) as (url, host, port):
+    with _server(benchmark, server_cores) as (url, host, port):
         job = Job(url, host, port, messages, size, in_flight)
         if benchmark.prepare is not None:
             benchmark.prepare(job)
@@ -134,7 +138,7 @@ def run(
                         rates[variant].setdefault(contender, []).append(rate)
         if "ours" in names:
             extras = {key: measure(job) for key, measure in benchmark.extras.items()}
-    return Report(name, benchmark, job, rounds, rates, extras)
+    return Report(name, benchmark, job, rounds, server_cores, rates, extras)
 
 
 def in_fresh_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -162,7 +166,7 @@ def table(report: Report) -> str:
     lines = [
         f"{report.name}: {report.benchmark.title}",
         f"{job.messages:,} messages of {job.size} bytes, {report.rounds} rounds, "
-        f"{report.benchmark.unit}",
+        f"{report.benchmark.unit}, the server on {report.server_cores} of {os.cpu_count()} cores",
     ]
     for variant, rates in report.rates.items():
         lines += ["", variant] if variant else [""]
@@ -203,12 +207,14 @@ def _load(name: str) -> Any:
 
 
 @contextmanager
-def _server(benchmark: Benchmark) -> Iterator[tuple[str, str, int]]:
+def _server(benchmark: Benchmark, cores: int) -> Iterator[tuple[str, str, int]]:
     if not benchmark.needs_server:
         yield "", "", 0
         return
+    os.environ["GOMAXPROCS"] = str(cores)
     # Slow readers must be measured, not cut off.
     with run_server(max_pending=1024**3, write_deadline=60, ping_interval=600) as server:
+        del os.environ["GOMAXPROCS"]  # it is for the server alone
         yield server.url, server.host, server.port
 
 

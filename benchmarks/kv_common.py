@@ -11,10 +11,13 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
+from typing import TypeVar
 
 from benchmarks import raw
 from benchmarks.harness import Job
 from benchmarks.js_common import FIRST_SEQUENCE, INBOX, WINDOW, api
+
+T = TypeVar("T")
 
 BUCKET = "BENCH"
 STREAM = f"KV_{BUCKET}"
@@ -68,12 +71,24 @@ def in_flight(job: Job) -> int:
     return min(job.in_flight, job.messages) if job.variant == "concurrent" else 1
 
 
-async def measure(job: Job, call: Callable[[str], Awaitable[object]]) -> float:
-    """The rate of `call`, which does something with a key, with as many at a time as wanted."""
+def count(job: Job) -> int:
+    """How many calls are measured: more where they are fast, or a moment would decide."""
+    return job.messages * (5 if job.variant == "concurrent" else 1)
+
+
+async def measure(
+    job: Job,
+    call: Callable[[str], Awaitable[T]],
+    check: Callable[[T], object] = lambda _: None,
+) -> float:
+    """The rate of `call`, which does something with a key, with as many at a time as wanted.
+
+    What it returns is checked.
+    """
 
     async def work(numbers: range) -> None:
         for number in numbers:
-            await call(names[number % KEYS])
+            check(await call(names[number % KEYS]))
 
     async def work_together(count: int) -> None:
         async with asyncio.TaskGroup() as group:
@@ -83,18 +98,19 @@ async def measure(job: Job, call: Callable[[str], Awaitable[object]]) -> float:
     names = [key(number) for number in range(KEYS)]
     workers = in_flight(job)
     await work_together(WARM_UP)
+    calls = count(job)
     start = perf_counter()
-    await work_together(job.messages)
-    return job.messages / (perf_counter() - start)
+    await work_together(calls)
+    return calls / (perf_counter() - start)
 
 
 def measure_limit(job: Job, exchange: Exchange) -> float:
     """The rate of a bare socket with as many requests at a time as wanted."""
-    window = in_flight(job)
-    exchange.run(min(max(WARM_UP, window), job.messages), window)
+    window, calls = in_flight(job), count(job)
+    exchange.run(min(max(WARM_UP, window), calls), window)
     start = perf_counter()
-    exchange.run(job.messages, window)
-    return job.messages / (perf_counter() - start)
+    exchange.run(calls, window)
+    return calls / (perf_counter() - start)
 
 
 class Exchange:
@@ -111,13 +127,13 @@ class Exchange:
         self.replies = replies  # how long they are, in turn
         self.buffer = bytearray(raw.READ_BUFFER)
 
-    def run(self, count: int, window: int) -> None:
-        """Make the first `count` requests with at most `window` replies missing."""
+    def run(self, calls: int, window: int) -> None:
+        """Make the first `calls` requests with at most `window` replies missing."""
         replies, turn = self.replies, len(self.replies)
         sent = done = received = 0
         end = replies[0]
-        while done < count:
-            until = min(done + window, count)
+        while done < calls:
+            until = min(done + window, calls)
             self.sock.sendall(self.frames[sent * self.frame : until * self.frame])
             sent = until
             received += raw.receive_into(self.sock, self.buffer)
@@ -130,7 +146,7 @@ def getter(sock: socket.socket, job: Job, window: int) -> Exchange:
     """Direct gets, which ask for one key after the other, at most so many at a time."""
     _subscribe(sock)
     frames = []
-    for number in range(job.messages):
+    for number in range(count(job)):
         subject = f"$JS.API.DIRECT.GET.{STREAM}.$KV.{BUCKET}.{key(number % KEYS)}".encode()
         frames.append(raw.pub_frame(subject, 0, _reply_to(number % window)))
     # The time stamps in the replies are not all of the same length.
@@ -141,9 +157,9 @@ def putter(sock: socket.socket, job: Job, numbers: Sequence[int], window: int) -
     """Puts of those keys, in turn, at most so many at a time."""
     _subscribe(sock)
     frames = []
-    for count, number in enumerate(numbers):
+    for turn, number in enumerate(numbers):
         subject = f"$KV.{BUCKET}.{key(number)}".encode()
-        frames.append(raw.pub_frame(subject, job.size, _reply_to(count % window)))
+        frames.append(raw.pub_frame(subject, job.size, _reply_to(turn % window)))
     ack = b'{"stream":"%b","seq":%d}' % (STREAM.encode(), FIRST_SEQUENCE)
     return Exchange(sock, frames, [raw.msg_size(_reply_to(0), len(ack))])
 

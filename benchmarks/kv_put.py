@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from benchmarks import raw
 from benchmarks.harness import Benchmark, Job
 from benchmarks.js_common import FIRST_SEQUENCE, api
@@ -11,6 +13,7 @@ from benchmarks.kv_common import (
     STREAM,
     TIMEOUT,
     WARM_UP,
+    count,
     fill_bucket,
     in_flight,
     measure,
@@ -22,8 +25,8 @@ from benchmarks.kv_common import (
 async def ours(job: Job) -> float:
     import jetspark
 
-    async def put(key: str) -> None:
-        await bucket.put(key, value)
+    def put(key: str) -> Awaitable[object]:
+        return bucket.put(key, value)
 
     value = b"x" * job.size
     fill_bucket(job, KEYS)
@@ -37,8 +40,8 @@ async def ours(job: Job) -> float:
 async def nats_py(job: Job) -> float:
     import nats
 
-    async def put(key: str) -> None:
-        await bucket.put(key, value)
+    def put(key: str) -> Awaitable[object]:
+        return bucket.put(key, value)
 
     value = b"x" * job.size
     fill_bucket(job, KEYS)
@@ -53,8 +56,8 @@ async def nats_py(job: Job) -> float:
 async def natsrpy(job: Job) -> float:
     from natsrpy import Nats
 
-    async def put(key: str) -> None:
-        await bucket.put(key, value)
+    def put(key: str) -> Awaitable[object]:
+        return bucket.put(key, value)
 
     value = b"x" * job.size
     fill_bucket(job, KEYS)
@@ -69,7 +72,7 @@ async def natsrpy(job: Job) -> float:
 
 def limit(job: Job) -> float:
     fill_bucket(job, KEYS)
-    numbers = [number % KEYS for number in range(job.messages)]
+    numbers = [number % KEYS for number in range(count(job))]
     with raw.connect(job) as sock:
         return measure_limit(job, putter(sock, job, numbers, in_flight(job)))
 
@@ -77,12 +80,12 @@ def limit(job: Job) -> float:
 def check(job: Job) -> None:
     """Raise if a put is missing."""
     last = api(job, f"STREAM.INFO.{STREAM}")["state"]["last_seq"]
-    if last + 1 - FIRST_SEQUENCE != KEYS + WARM_UP + job.messages:
-        raise RuntimeError(f"of {job.messages} puts, the last is {last}: not all are stored")
+    if last + 1 - FIRST_SEQUENCE != KEYS + WARM_UP + count(job):
+        raise RuntimeError(f"of {count(job)} puts, the last is {last}: not all are stored")
 
 
 BENCHMARK = Benchmark(
-    title="put the value of a key, one at a time; concurrent: --in-flight at a time",
+    title="put values, one at a time; concurrent: 5 times as many, --in-flight at a time",
     unit="puts/s",
     messages=20_000,
     size=128,
