@@ -12,8 +12,8 @@ Contenders other than "ours" and "limit" are peers. A contender times its own wo
 connecting and warming up, and raises if any message is missing; where it cannot do a variant, it
 returns None and is left out of that one. It imports its client itself, because each turn is a fresh
 process: no contender inherits the heap, the garbage or the threads of another. All share one
-nats-server, which has half of the cores: the client has the others for itself. With all of them, the
-threads of the server and the client push each other aside, and a moment decides who of them waits.
+nats-server, which has half of the cores, and the client the others. With all of them, the threads
+of the server and the client push each other aside, and chance decides who of them waits.
 """
 
 from __future__ import annotations
