@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
 from benchmarks import harness
 
@@ -42,12 +41,7 @@ def parse_arguments(benchmarks: dict[str, harness.Benchmark]) -> argparse.Namesp
     parser.add_argument("--size", type=int, help="bytes of payload")
     parser.add_argument("--rounds", type=int, default=MIN_ROUNDS, help="at least 3")
     parser.add_argument("--in-flight", type=int, default=100, help="concurrent requests")
-    parser.add_argument(
-        "--server-cores",
-        type=int,
-        default=max((os.cpu_count() or 1) // 2, 1),
-        help="for the nats-server; default: half of them",
-    )
+    parser.add_argument("--server-cores", type=int, help="for the nats-server; default: all")
     parser.add_argument("--only", action="append", help="this contender (may be repeated)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     args = parser.parse_args()

@@ -12,8 +12,8 @@ Contenders other than "ours" and "limit" are peers. A contender times its own wo
 connecting and warming up, and raises if any message is missing; where it cannot do a variant, it
 returns None and is left out of that one. It imports its client itself, because each turn is a fresh
 process: no contender inherits the heap, the garbage or the threads of another. All share one
-nats-server, which has half of the cores, and the client the others. With all of them, the threads
-of the server and the client push each other aside, and chance decides who of them waits.
+nats-server. On few cores its threads and the client push each other aside, and chance decides who of
+them waits; with `server_cores` it has no more than those.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Report:
     benchmark: Benchmark
     job: Job
     rounds: int
-    server_cores: int
+    server_cores: int | None
     rates: dict[str, dict[str, list[float]]]
     extras: dict[str, dict[str, int]]
 
@@ -114,7 +114,7 @@ def run(
     size: int,
     in_flight: int,
     rounds: int,
-    server_cores: int,
+    server_cores: int | None = None,
     only: list[str] | None = None,
 ) -> Report:
     """Let every contender do the job `rounds` times, in turns."""
@@ -166,7 +166,7 @@ def table(report: Report) -> str:
     lines = [
         f"{report.name}: {report.benchmark.title}",
         f"{job.messages:,} messages of {job.size} bytes, {report.rounds} rounds, "
-        f"{report.benchmark.unit}, the server on {report.server_cores} of {os.cpu_count()} cores",
+        f"{report.benchmark.unit}, the server on {report.server_cores or 'all'} cores",
     ]
     for variant, rates in report.rates.items():
         lines += ["", variant] if variant else [""]
@@ -207,14 +207,15 @@ def _load(name: str) -> Any:
 
 
 @contextmanager
-def _server(benchmark: Benchmark, cores: int) -> Iterator[tuple[str, str, int]]:
+def _server(benchmark: Benchmark, cores: int | None) -> Iterator[tuple[str, str, int]]:
     if not benchmark.needs_server:
         yield "", "", 0
         return
-    os.environ["GOMAXPROCS"] = str(cores)
+    if cores is not None:
+        os.environ["GOMAXPROCS"] = str(cores)
     # Slow readers must be measured, not cut off.
     with run_server(max_pending=1024**3, write_deadline=60, ping_interval=600) as server:
-        del os.environ["GOMAXPROCS"]  # it is for the server alone
+        os.environ.pop("GOMAXPROCS", None)  # it is for the server alone
         yield server.url, server.host, server.port
 
 
