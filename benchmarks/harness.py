@@ -12,8 +12,8 @@ Contenders other than "ours" and "limit" are peers. A contender times its own wo
 connecting and warming up, and raises if any message is missing; where it cannot do a variant, it
 returns None and is left out of that one. It imports its client itself, because each turn is a fresh
 process: no contender inherits the heap, the garbage or the threads of another. All share one
-nats-server. On few cores its threads and the client push each other aside, and chance decides who of
-them waits; with `server_cores` it has no more than those.
+nats-server. On few cores its threads and the client push each other aside, and chance decides who
+waits; with `server_cores` it has no more than those.
 """
 
 from __future__ import annotations
