@@ -106,7 +106,7 @@ class _Handshake:
     async def _open(self, context: ssl.SSLContext | None) -> None:
         url = self.server.url
         loop = asyncio.get_running_loop()
-        layer: asyncio.Protocol = self.link
+        layer: asyncio.BaseProtocol = self.link
         if url.is_websocket:
             layer = WebSocketLayer(self.link, url, self.options.ws_headers or {})
         await loop.create_connection(
