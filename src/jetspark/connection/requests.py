@@ -109,11 +109,12 @@ class RequestMux(Route):
         super().__init__(client, base + "*")
         self._base = base.encode()
         self._counter = FIRST_REPLY
-        self._spare: list[Answer] = []  # to be used again, see `ask`
+        self._spare: deque[Answer] = deque(maxlen=SPARE)  # to be used again, see `ask`
         self._pieces, self._prefixes = client._encoder.pieces, client._encoder.prefixes
         self._write_now = client._connection.write_now
         self._pending: dict[bytes, Answer | _Many] = {}
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._timer: asyncio.TimerHandle | None = None  # for the earliest deadline
         self._expiry_at = float("inf")
 
@@ -177,7 +178,11 @@ class RequestMux(Route):
         repeat: asyncio.TimerHandle | None = None
         try:
             self._send(subject, data, waiter.reply, headers)
-            self._wait_for(waiter, subject, timeout)
+            waiter.subject, waiter.timeout = subject, timeout
+            waiter.deadline = deadline = self._time() + timeout
+            self._pending[waiter.reply] = waiter
+            if deadline < self._expiry_at:
+                self._expire_at(deadline)
             if repeat_after is not None:
                 again = (subject, data, waiter.reply, headers)
                 repeat = self._loop.call_later(repeat_after, self._repeat, *again)
@@ -211,15 +216,19 @@ class RequestMux(Route):
             if not pieces:
                 client._encoder.on_output()
             pieces += frame
-        self._wait_for(answer, subject, timeout)
+        answer.subject = subject
+        answer.timeout = timeout
+        answer.deadline = deadline = self._time() + timeout
+        self._pending[answer.reply] = answer
+        if deadline < self._expiry_at:
+            self._expire_at(deadline)
         return answer
 
     def take(self, answer: Answer) -> tuple[bytes, bytes]:
         """Header and data of an answer that has come."""
         _, _, header, data = answer.frame
         del answer.frame  # which may be large
-        if len(self._spare) < SPARE:
-            self._spare.append(answer)
+        self._spare.append(answer)
         if header is not None and not data:
             _raise_if_no_responders(header, answer.subject)
         return header or b"", data
@@ -227,13 +236,6 @@ class RequestMux(Route):
     def give_up(self, answer: Answer) -> None:
         """Wait for an answer no more."""
         self._pending.pop(answer.reply, None)
-
-    def _wait_for(self, waiter: Answer, subject: str, timeout: float) -> None:
-        waiter.subject, waiter.timeout = subject, timeout
-        waiter.deadline = deadline = self._loop.time() + timeout
-        self._pending[waiter.reply] = waiter
-        if deadline < self._expiry_at:
-            self._expire_at(deadline)
 
     def _send(self, subject: str, data: Payload, reply: bytes, headers: HeadersLike | None) -> None:
         # Unlike `publish` this does not wait for room in the socket: whoever waits for an answer

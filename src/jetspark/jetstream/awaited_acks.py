@@ -6,13 +6,15 @@ value that is put into a bucket: it takes hardly more than what is sent and rece
 
 from __future__ import annotations
 
+from collections import deque
+
 from jetspark.connection import Client
 from jetspark.connection.requests import SPARE
 from jetspark.protocol import EARLY_PIECES, FULL_PIECES
 
 from .ack_future import AwaitedAck
 from .ack_window import SMALL, AckWindow
-from .publish_ack import PublishAck, decode_publish_ack
+from .publish_ack import stored_sequence
 
 __all__ = ["AwaitedAcks"]
 
@@ -23,7 +25,7 @@ class AwaitedAcks(AckWindow):
     def __init__(self, client: Client, *, timeout: float) -> None:
         super().__init__(client, limit=None, backpressure=True, timeout=timeout)
         self._timeout = timeout
-        self._spare: list[AwaitedAck] = []  # to be used again
+        self._spare: deque[AwaitedAck] = deque(maxlen=SPARE)  # to be used again
         self._prefixes, self._tails = self.encoder.prefixes, self.encoder.tails
         self._write_now = client._connection.write_now
 
@@ -33,7 +35,7 @@ class AwaitedAcks(AckWindow):
         Of what this needs, nearly everything is there from an earlier one, see `take`.
         """
         pieces = self.pieces
-        if len(self.pending) >= self.ceiling or type(data) is not bytes or len(data) > SMALL:
+        if len(self.pending) >= self.ceiling or type(data) is not bytes:
             return None
         if len(pieces) > EARLY_PIECES:
             if len(pieces) > FULL_PIECES:
@@ -41,18 +43,21 @@ class AwaitedAcks(AckWindow):
             self._write_now()
         spare = self._spare
         ack = spare.pop() if spare else self._new_ack()
-        ack.subject = subject
-        ack._data = data
-        ack._deadline = expires = self.time() + self._timeout
         reply = ack._reply
         try:
             frame = (self._prefixes[subject], reply + self._tails[len(data)], data)
         except KeyError:
+            if len(data) > SMALL:  # of which there are no tails
+                spare.append(ack)
+                return None
             self.request(subject, data, reply)
         else:
             if not pieces:
                 self.encoder.on_output()
             pieces += frame
+        ack.subject = subject
+        ack._data = data
+        ack._deadline = expires = self.time() + self._timeout
         self.pending[reply] = ack
         if expires < self.expiry:
             self.arm(expires)
@@ -65,18 +70,13 @@ class AwaitedAcks(AckWindow):
     def _new_ack(self) -> AwaitedAck:
         return AwaitedAck(self._loop, self.base, self.next_reply(), self.attempts)
 
-    def take(self, waiting: AwaitedAck, stream: str) -> PublishAck:
-        """The acknowledgement that has come, which this stream should have given.
+    def take(self, waiting: AwaitedAck, stream: str) -> int:
+        """The sequence in the answer that has come; 0 if that is no plain acknowledgement of it.
 
         What waited for it is used again if nothing else can come for it.
         """
-        ack = decode_publish_ack(waiting.answer, waiting.subject)
         waiting._data = b""
-        if (
-            ack.stream == stream
-            and not waiting._retries
-            and waiting._base is self.base
-            and len(self._spare) < SPARE
-        ):
+        sequence = stored_sequence(waiting.answer, stream)
+        if sequence and waiting._base is self.base and not waiting._retries:
             self._spare.append(waiting)
-        return ack
+        return sequence

@@ -12,7 +12,7 @@ import msgspec
 from jetspark.errors import APIError, InvalidAckError
 from jetspark.jetstream.codec import NOT_JSON
 
-__all__ = ["PublishAck", "decode_publish_ack"]
+__all__ = ["PublishAck", "decode_publish_ack", "stored_sequence"]
 
 
 class PublishAck(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -66,3 +66,12 @@ def decode_publish_ack(payload: bytes, subject: str) -> PublishAck:
         # So 2.10 says that the first copy is not stored yet, and may never be.
         raise APIError.from_response(_IN_PROCESS, context=f"publish to {subject!r}")
     return ack
+
+
+def stored_sequence(payload: bytes, stream: str) -> int:
+    """Where this stream says that it has stored a message; 0 if a reply says anything else."""
+    try:
+        ack = _decode(payload)
+    except NOT_JSON:
+        return 0
+    return ack.sequence if ack.stream == stream and ack.error is None else 0

@@ -28,6 +28,7 @@ from jetspark.jetstream import PublishAck, StreamConfig
 from jetspark.jetstream.api import RETRY_DELAY
 from jetspark.jetstream.checks import UINT64, check_range
 from jetspark.jetstream.codec import to_timedelta
+from jetspark.jetstream.publish_ack import decode_publish_ack
 from jetspark.jetstream.publish_headers import TTL, PublishOptions
 
 from .codecs import KeyCodec, ValueCodec
@@ -69,6 +70,7 @@ class KeyValue(BucketReader[T]):
     ) -> None:
         super().__init__(context, config, codec, key_codec)
         self._acks = context._awaited_acks
+        self._stores = self._origin.name  # the stream that does
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.name!r}>"
@@ -95,10 +97,10 @@ class KeyValue(BucketReader[T]):
             raise self._put_error(known, error) from error
         if waiting is None:
             return await self._publish(known, data, {})
-        ack = acks.take(waiting, self._origin.name)
-        if ack.stream != self._origin.name:
-            raise self._stray_ack(known, ack)
-        return ack.sequence
+        revision = acks.take(waiting, self._stores)
+        if not revision:
+            raise self._stray_ack(known, decode_publish_ack(waiting.answer, waiting.subject))
+        return revision
 
     async def create(self, key: str, value: T, *, ttl: TTL | None = None) -> int:
         """Set a key that does not exist, or is deleted or expired, and return its revision.
@@ -230,7 +232,7 @@ class KeyValue(BucketReader[T]):
         while True:
             try:
                 ack = await self._context.publish(key.put_subject, data, **options)
-                if ack.stream != self._origin.name:
+                if ack.stream != self._stores:
                     raise self._stray_ack(key, ack)
                 return ack.sequence
             except ExpectedSequenceNotReadyError:  # another write to the key is under way
@@ -256,7 +258,7 @@ class KeyValue(BucketReader[T]):
     def _stray_ack(self, key: Key, ack: PublishAck) -> InvalidAckError:
         return InvalidAckError(
             f"bucket {self.name!r}: key {key.stored!r}: stream {ack.stream!r} says that it has "
-            f"stored it, where {self._origin.name!r} should; who else takes {key.put_subject!r}?"
+            f"stored it, where {self._stores!r} should; who else takes {key.put_subject!r}?"
         )
 
     async def _require_ttl(self, key: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import msgspec
 
 from jetspark.errors import (
     APIError,
@@ -63,7 +65,7 @@ _PLAIN_REST = 100  # bytes, behind stream and subject: sequence and time take le
 _AT_A_TIME = 100  # requests, where many are needed
 
 
-class Key(NamedTuple):
+class Key(msgspec.Struct, frozen=True, gc=False):
     """A key, checked."""
 
     stored: str  # as the bucket has it
@@ -107,6 +109,7 @@ class BucketReader(Generic[T]):
         key_codec: KeyCodec | None,
     ) -> None:
         self._context = context
+        self._client, self._timeout = context.client, context.api.timeout
         self._stream_config = config
         self.config = KeyValueConfig.from_stream(config)
         """Its configuration, as of when it was opened."""
@@ -165,11 +168,11 @@ class BucketReader(Generic[T]):
         stored = known.stored
         if revision is None and self._messages.direct and len(stored) <= _LONG_KEY:
             # The usual case in the shortest way.
-            context = self._context
             found = None
             try:
-                requests = context.client._requests()
-                answer = requests.ask(known.get_subject, context.api.timeout)
+                client = self._client
+                requests = client._mux or client._requests()
+                answer = requests.ask(known.get_subject, self._timeout)
                 try:
                     await answer
                 except BaseException:
