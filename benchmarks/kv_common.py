@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
-from typing import TypeVar
+from typing import Any
 
 from benchmarks import raw
 from benchmarks.harness import Job
 from benchmarks.js_common import FIRST_SEQUENCE, INBOX, WINDOW, api
-
-T = TypeVar("T")
 
 BUCKET = "BENCH"
 STREAM = f"KV_{BUCKET}"
@@ -76,32 +74,24 @@ def count(job: Job) -> int:
     return job.messages * (5 if job.variant == "concurrent" else 1)
 
 
-async def measure(
-    job: Job,
-    call: Callable[[str], Awaitable[T]],
-    check: Callable[[T], object] = lambda _: None,
-) -> float:
-    """The rate of `call`, which does something with a key, with as many at a time as wanted.
+async def measure(job: Job, work: Callable[[Sequence[str]], Coroutine[Any, Any, None]]) -> float:
+    """The rate of what `work` does with one key after the other, in as many tasks as wanted."""
 
-    What it returns is checked.
-    """
-
-    async def work(numbers: range) -> None:
-        for number in numbers:
-            check(await call(names[number % KEYS]))
-
-    async def work_together(count: int) -> None:
+    async def work_together(calls: int) -> float:
+        turns = [
+            [names[number % KEYS] for number in range(first, calls, workers)]
+            for first in range(workers)
+        ]
+        start = perf_counter()
         async with asyncio.TaskGroup() as group:
-            for first in range(workers):
-                group.create_task(work(range(first, count, workers)))
+            for keys in turns:
+                group.create_task(work(keys))
+        return calls / (perf_counter() - start)
 
     names = [key(number) for number in range(KEYS)]
     workers = in_flight(job)
     await work_together(WARM_UP)
-    calls = count(job)
-    start = perf_counter()
-    await work_together(calls)
-    return calls / (perf_counter() - start)
+    return await work_together(count(job))
 
 
 def measure_limit(job: Job, exchange: Exchange) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks import raw
 from benchmarks.harness import Benchmark, Job
 from benchmarks.kv_common import (
@@ -15,29 +17,35 @@ from benchmarks.kv_common import (
     measure_limit,
 )
 
+WRONG_SIZE = "a value has not the size that was put"
+
 
 async def ours(job: Job) -> float:
     import jetspark
-    from jetspark import KeyValueEntry
 
-    def check(entry: KeyValueEntry[bytes]) -> None:
-        check_size(job, entry.value)
+    async def work(keys: Sequence[str]) -> None:
+        for key in keys:
+            if len((await bucket.get(key)).value) != size:
+                raise RuntimeError(WRONG_SIZE)
 
+    size = job.size
     async with await jetspark.connect(job.url) as nc:
         bucket = await nc.jetstream(timeout=TIMEOUT).key_value(BUCKET)
-        return await measure(job, bucket.get, check)
+        return await measure(job, work)
 
 
 async def nats_py(job: Job) -> float:
     import nats
-    from nats.js.kv import KeyValue
 
-    def check(entry: KeyValue.Entry) -> None:
-        check_size(job, entry.value)
+    async def work(keys: Sequence[str]) -> None:
+        for key in keys:
+            if len((await bucket.get(key)).value or b"") != size:
+                raise RuntimeError(WRONG_SIZE)
 
+    size = job.size
     nc = await nats.connect(job.url)
     bucket = await nc.jetstream(timeout=TIMEOUT).key_value(BUCKET)
-    rate = await measure(job, bucket.get, check)
+    rate = await measure(job, work)
     await nc.close()
     return rate
 
@@ -45,13 +53,16 @@ async def nats_py(job: Job) -> float:
 async def natsrpy(job: Job) -> float:
     from natsrpy import Nats
 
-    def check(value: bytes | None) -> None:
-        check_size(job, value)
+    async def work(keys: Sequence[str]) -> None:
+        for key in keys:
+            if len(await bucket.get(key) or b"") != size:
+                raise RuntimeError(WRONG_SIZE)
 
+    size = job.size
     nc = Nats([job.url], request_timeout=TIMEOUT)
     await nc.startup()
     bucket = await (await nc.jetstream()).kv.get(BUCKET)
-    rate = await measure(job, bucket.get, check)
+    rate = await measure(job, work)
     await nc.shutdown()
     return rate
 
@@ -63,11 +74,6 @@ def limit(job: Job) -> float:
 
 def prepare(job: Job) -> None:
     fill_bucket(job, KEYS)
-
-
-def check_size(job: Job, value: bytes | None) -> None:
-    if value is None or len(value) != job.size:
-        raise RuntimeError("a value has not the size that was put")
 
 
 BENCHMARK = Benchmark(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Sequence
 
 from benchmarks import raw
 from benchmarks.harness import Benchmark, Job
@@ -25,14 +25,15 @@ from benchmarks.kv_common import (
 async def ours(job: Job) -> float:
     import jetspark
 
-    def put(key: str) -> Awaitable[object]:
-        return bucket.put(key, value)
+    async def work(keys: Sequence[str]) -> None:
+        for key in keys:
+            await bucket.put(key, value)
 
     value = b"x" * job.size
     fill_bucket(job, KEYS)
     async with await jetspark.connect(job.url) as nc:
         bucket = await nc.jetstream(timeout=TIMEOUT).key_value(BUCKET)
-        rate = await measure(job, put)
+        rate = await measure(job, work)
     check(job)
     return rate
 
@@ -40,14 +41,15 @@ async def ours(job: Job) -> float:
 async def nats_py(job: Job) -> float:
     import nats
 
-    def put(key: str) -> Awaitable[object]:
-        return bucket.put(key, value)
+    async def work(keys: Sequence[str]) -> None:
+        for key in keys:
+            await bucket.put(key, value)
 
     value = b"x" * job.size
     fill_bucket(job, KEYS)
     nc = await nats.connect(job.url)
     bucket = await nc.jetstream(timeout=TIMEOUT).key_value(BUCKET)
-    rate = await measure(job, put)
+    rate = await measure(job, work)
     await nc.close()
     check(job)
     return rate
@@ -56,15 +58,16 @@ async def nats_py(job: Job) -> float:
 async def natsrpy(job: Job) -> float:
     from natsrpy import Nats
 
-    def put(key: str) -> Awaitable[object]:
-        return bucket.put(key, value)
+    async def work(keys: Sequence[str]) -> None:
+        for key in keys:
+            await bucket.put(key, value)
 
     value = b"x" * job.size
     fill_bucket(job, KEYS)
     nc = Nats([job.url], request_timeout=TIMEOUT)
     await nc.startup()
     bucket = await (await nc.jetstream()).kv.get(BUCKET)
-    rate = await measure(job, put)
+    rate = await measure(job, work)
     await nc.shutdown()
     check(job)
     return rate
