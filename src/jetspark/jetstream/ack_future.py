@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, final
 
 import msgspec
 
@@ -107,6 +107,7 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
         return f"<PublishAckFuture subject={self.subject!r} {state}>"
 
 
+@final
 class AwaitedAck(Waiter):
     """The acknowledgement of a plain small message, for the one task that publishes and awaits it.
 

@@ -362,7 +362,7 @@ class AckWindow:
             if header is not None and not data:
                 self._on_status(future, header)
                 continue
-            if isinstance(future, AwaitedAck):
+            if type(future) is AwaitedAck:
                 if not future.settled:
                     future.answer = data
                     future.settled = True

@@ -14,7 +14,8 @@ from jetspark.protocol import EARLY_PIECES, FULL_PIECES
 
 from .ack_future import AwaitedAck
 from .ack_window import SMALL, AckWindow
-from .publish_ack import stored_sequence
+from .codec import NOT_JSON
+from .publish_ack import parse_publish_ack
 
 __all__ = ["AwaitedAcks"]
 
@@ -76,7 +77,12 @@ class AwaitedAcks(AckWindow):
         What waited for it is used again if nothing else can come for it.
         """
         waiting._data = b""
-        sequence = stored_sequence(waiting.answer, stream)
-        if sequence and waiting._base is self.base and not waiting._retries:
+        try:
+            ack = parse_publish_ack(waiting.answer)
+        except NOT_JSON:
+            return 0
+        if ack.stream != stream or ack.error is not None:
+            return 0
+        if waiting._base is self.base and not waiting._retries:
             self._spare.append(waiting)
-        return sequence
+        return ack.sequence

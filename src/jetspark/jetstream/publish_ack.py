@@ -12,7 +12,7 @@ import msgspec
 from jetspark.errors import APIError, InvalidAckError
 from jetspark.jetstream.codec import NOT_JSON
 
-__all__ = ["PublishAck", "decode_publish_ack", "stored_sequence"]
+__all__ = ["PublishAck", "decode_publish_ack", "parse_publish_ack"]
 
 
 class PublishAck(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
@@ -44,13 +44,14 @@ _IN_PROCESS = {
 }
 """What servers from 2.11 on say when a message with the same id is just being stored."""
 
-_decode = msgspec.json.Decoder(PublishAck).decode
+parse_publish_ack = msgspec.json.Decoder(PublishAck).decode
+"""What a reply says, be it an error; raises one of `NOT_JSON` if it is none."""
 
 
 def decode_publish_ack(payload: bytes, subject: str) -> PublishAck:
     """The acknowledgement in a reply; raises the error that it carries instead."""
     try:
-        ack = _decode(payload)
+        ack = parse_publish_ack(payload)
     except NOT_JSON as error:
         raise InvalidAckError(
             f"publish to {subject!r}: the reply is not an acknowledgement: {error}"
@@ -66,12 +67,3 @@ def decode_publish_ack(payload: bytes, subject: str) -> PublishAck:
         # So 2.10 says that the first copy is not stored yet, and may never be.
         raise APIError.from_response(_IN_PROCESS, context=f"publish to {subject!r}")
     return ack
-
-
-def stored_sequence(payload: bytes, stream: str) -> int:
-    """Where this stream says that it has stored a message; 0 if a reply says anything else."""
-    try:
-        ack = _decode(payload)
-    except NOT_JSON:
-        return 0
-    return ack.sequence if ack.stream == stream and ack.error is None else 0
