@@ -4,8 +4,8 @@ A link lives for one physical connection. During the handshake its events are ta
 `receive`; then `adopt` turns it over to the connection, which gets whole reads at once.
 
 Reads go into one buffer and are copied out of it. Without it, asyncio has a large block of memory
-made for each read, and most of it given back: with glibc often by four calls of the kernel, which
-take longer than the read itself.
+made for each read, and most of it given back: with glibc often by three calls of the kernel and two
+page faults, which take longer than the read itself.
 """
 
 from __future__ import annotations

@@ -178,11 +178,7 @@ class RequestMux(Route):
         repeat: asyncio.TimerHandle | None = None
         try:
             self._send(subject, data, waiter.reply, headers)
-            waiter.subject, waiter.timeout = subject, timeout
-            waiter.deadline = deadline = self._time() + timeout
-            self._pending[waiter.reply] = waiter
-            if deadline < self._expiry_at:
-                self._expire_at(deadline)
+            self._wait_for(waiter, subject, timeout)
             if repeat_after is not None:
                 again = (subject, data, waiter.reply, headers)
                 repeat = self._loop.call_later(repeat_after, self._repeat, *again)
@@ -216,12 +212,7 @@ class RequestMux(Route):
             if not pieces:
                 client._encoder.on_output()
             pieces += frame
-        answer.subject = subject
-        answer.timeout = timeout
-        answer.deadline = deadline = self._time() + timeout
-        self._pending[answer.reply] = answer
-        if deadline < self._expiry_at:
-            self._expire_at(deadline)
+        self._wait_for(answer, subject, timeout)
         return answer
 
     def take(self, answer: Answer) -> tuple[bytes, bytes]:
@@ -236,6 +227,13 @@ class RequestMux(Route):
     def give_up(self, answer: Answer) -> None:
         """Wait for an answer no more."""
         self._pending.pop(answer.reply, None)
+
+    def _wait_for(self, waiter: Answer, subject: str, timeout: float) -> None:
+        waiter.subject, waiter.timeout = subject, timeout
+        waiter.deadline = deadline = self._time() + timeout
+        self._pending[waiter.reply] = waiter
+        if deadline < self._expiry_at:
+            self._expire_at(deadline)
 
     def _send(self, subject: str, data: Payload, reply: bytes, headers: HeadersLike | None) -> None:
         # Unlike `publish` this does not wait for room in the socket: whoever waits for an answer

@@ -46,7 +46,14 @@ from jetspark.errors import (
     TimeoutError,
     status_error,
 )
-from jetspark.protocol import FULL_PIECES, MessageBatch, Payload, parse_headers, parse_status
+from jetspark.protocol import (
+    FULL_PIECES,
+    SMALL,
+    MessageBatch,
+    Payload,
+    parse_headers,
+    parse_status,
+)
 
 from .ack_future import (
     ERRORS_KEPT,
@@ -61,9 +68,8 @@ from .ack_future import (
 from .publish_ack import decode_publish_ack
 from .publish_headers import PublishOptions, header_block, message_data
 
-__all__ = ["SMALL", "AckWindow"]
+__all__ = ["AckWindow"]
 
-SMALL = 4096  # bytes of a message whose size is not worth counting
 LARGE_PENDING = 64 * 1024 * 1024  # bytes of larger messages that may wait
 REPORT_INTERVAL = 1.0  # seconds between reports of failures that nobody waits for
 

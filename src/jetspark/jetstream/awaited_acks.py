@@ -10,10 +10,10 @@ from collections import deque
 
 from jetspark.connection import Client
 from jetspark.connection.requests import SPARE
-from jetspark.protocol import EARLY_PIECES, FULL_PIECES
+from jetspark.protocol import EARLY_PIECES, FULL_PIECES, SMALL
 
 from .ack_future import AwaitedAck
-from .ack_window import SMALL, AckWindow
+from .ack_window import AckWindow
 from .codec import NOT_JSON
 from .publish_ack import parse_publish_ack
 
@@ -48,7 +48,7 @@ class AwaitedAcks(AckWindow):
         try:
             frame = (self._prefixes[subject], reply + self._tails[len(data)], data)
         except KeyError:
-            if len(data) > SMALL:  # of which there are no tails
+            if len(data) > SMALL:  # for which the encoder never has a tail
                 spare.append(ack)
                 return None
             self.request(subject, data, reply)
@@ -71,8 +71,8 @@ class AwaitedAcks(AckWindow):
     def _new_ack(self) -> AwaitedAck:
         return AwaitedAck(self._loop, self.base, self.next_reply(), self.attempts)
 
-    def take(self, waiting: AwaitedAck, stream: str) -> int:
-        """The sequence in the answer that has come; 0 if that is no plain acknowledgement of it.
+    def take(self, waiting: AwaitedAck, stream: str) -> int | None:
+        """The sequence in the answer that has come; None if this stream does not acknowledge it.
 
         What waited for it is used again if nothing else can come for it.
         """
@@ -80,9 +80,9 @@ class AwaitedAcks(AckWindow):
         try:
             ack = parse_publish_ack(waiting.answer)
         except NOT_JSON:
-            return 0
+            return None
         if ack.stream != stream or ack.error is not None:
-            return 0
+            return None
         if waiting._base is self.base and not waiting._retries:
             self._spare.append(waiting)
         return ack.sequence

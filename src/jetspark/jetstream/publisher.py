@@ -11,10 +11,10 @@ from typing import Literal, Unpack
 
 from jetspark.connection import Client
 from jetspark.errors import InvalidOptionError
-from jetspark.protocol import FULL_PIECES, Headers, Payload
+from jetspark.protocol import FULL_PIECES, SMALL, Headers, Payload
 
 from .ack_future import PublishAckFuture
-from .ack_window import SMALL, AckWindow
+from .ack_window import AckWindow
 from .atomic_batch import AtomicBatch
 from .awaited_acks import AwaitedAcks
 from .base import ContextBase

@@ -98,7 +98,7 @@ class KeyValue(BucketReader[T]):
         if waiting is None:
             return await self._publish(known, data, {})
         revision = acks.take(waiting, self._stores)
-        if not revision:
+        if revision is None:
             raise self._stray_ack(known, decode_publish_ack(waiting.answer, waiting.subject))
         return revision
 

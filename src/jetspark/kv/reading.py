@@ -170,8 +170,7 @@ class BucketReader(Generic[T]):
             # The usual case in the shortest way.
             found = None
             try:
-                client = self._client
-                requests = client._mux or client._requests()
+                requests = self._client._requests()
                 answer = requests.ask(known.get_subject, self._timeout)
                 try:
                     await answer

@@ -17,12 +17,12 @@ from jetspark.errors import InvalidArgumentError, InvalidSubjectError, MaxPayloa
 from .headers import HeadersLike, encode_headers
 from .subjects import check_queue, check_subject, check_subscribe_subject, encode_subject
 
-__all__ = ["EARLY_PIECES", "FULL_PIECES", "Encoder", "Payload", "connect_frame"]
+__all__ = ["EARLY_PIECES", "FULL_PIECES", "SMALL", "Encoder", "Payload", "connect_frame"]
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 
 _SUBJECTS_KEPT = 4096
-_SMALL = 4096  # bytes of a message that is not worth counting
+SMALL = 4096  # bytes of a message that is not worth counting
 FULL_PIECES = 3 * 768
 # So many requests are written before the turn of the loop ends: the server shall work on them while
 # other tasks make theirs.
@@ -132,7 +132,7 @@ class Encoder:
                 limit=self._max_payload,
             )
         size = b"%d\r\n" % total
-        if total <= _SMALL:
+        if total <= SMALL:
             self.sizes[total] = size
             self.tails[total] = b" " + size
         else:

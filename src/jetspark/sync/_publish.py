@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from jetspark.context import JetStream
 from jetspark.errors import JetSparkError
 from jetspark.jetstream import PublishAckFuture
-from jetspark.jetstream.ack_window import SMALL
+from jetspark.protocol import SMALL
 
 from ._thread import LoopThread
 
