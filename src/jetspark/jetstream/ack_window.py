@@ -158,27 +158,13 @@ class AckWindow:
         if type(data) is not bytes:
             data = message_data(data)
         try:
-            if (
-                len(self.pending) >= self.ceiling
-                or self._large >= LARGE_PENDING
-                or self.encoder.is_full()
-            ):
+            if self._is_obstructed():
                 await self._enter(subject, len(data), attempts.timeout)
-            if self._inbox is None:
-                self._open()
-            now = self.time()
-            when = now + attempts.timeout
-            future = PublishAckFuture(subject, self.next_reply(), data, block, when, attempts)
-            self._write(future)
+            repeatable = block is not None and _can_be_repeated(block)
+            return self._send(subject, data, block, attempts, repeatable)
         except BaseException:
             self._call_waiters()  # the place is for another one
             raise
-        if len(data) > SMALL:
-            self._large += len(data)
-        if block is not None and _can_be_repeated(block):
-            when = future._resend_at = now + attempts.silence
-        self._added(future, when)
-        return future
 
     async def publish_identified(self, messages: Iterable[tuple[str, bytes, bytes]]) -> None:
         """Send many messages whose header blocks are made and have ids; nobody gets their futures.
@@ -188,26 +174,37 @@ class AckWindow:
         attempts = self.attempts
         try:
             for subject, data, block in messages:
-                if (
-                    len(self.pending) >= self.ceiling
-                    or self._large >= LARGE_PENDING
-                    or self.encoder.is_full()
-                ):
+                if self._is_obstructed():
                     await self._enter(subject, len(data), attempts.timeout)
-                if self._inbox is None:
-                    self._open()
-                now = self.time()
-                future = PublishAckFuture(
-                    subject, self.next_reply(), data, block, now + attempts.timeout, attempts
-                )
-                future._resend_at = when = now + attempts.silence
-                self._write(future)
-                if len(data) > SMALL:
-                    self._large += len(data)
-                self._added(future, when)
+                self._send(subject, data, block, attempts, True)
         except BaseException:
             self._call_waiters()  # the place is for another one
             raise
+
+    def _is_obstructed(self) -> bool:
+        """Whether the next message has to wait, or something else has to be looked at first."""
+        return (
+            len(self.pending) >= self.ceiling
+            or self._large >= LARGE_PENDING
+            or self.encoder.is_full()
+        )
+
+    def _send(
+        self, subject: str, data: bytes, block: bytes | None, attempts: Attempts, repeatable: bool
+    ) -> PublishAckFuture:
+        """Send a message for which there is a place."""
+        if self._inbox is None:
+            self._open()
+        now = self.time()
+        when = now + attempts.timeout
+        future = PublishAckFuture(subject, self.next_reply(), data, block, when, attempts)
+        self._write(future)
+        if len(data) > SMALL:
+            self._large += len(data)
+        if repeatable:
+            when = future._resend_at = now + attempts.silence
+        self._added(future, when)
+        return future
 
     def _added(self, future: PublishAckFuture, when: float) -> None:
         """Wait for the acknowledgement of a message, and look after it at a certain time."""
