@@ -91,16 +91,18 @@ copy()
 """
 
 
-SLOW_JOB = f"""{START}
+STOPPING_JOB = f"""{START}
 
-def slowly(batches):
-    for batch in batches:
-        time.sleep(0.2)
+def stopping(batches):
+    for number, batch in enumerate(batches):
+        while number == 10 and not os.path.exists(output):
+            time.sleep(0.1)
         yield batch
 
 
+columns[1] = "CAST(lpad(CAST(data AS STRING), 4000) AS BINARY) AS data"  # too large for buffers
 read = spark.read.format("jetstream").options(servers=servers, stream=source, minPartitions="2")
-rows = read.load().selectExpr(*columns).mapInArrow(slowly, "subject string, data binary")
+rows = read.load().selectExpr(*columns).mapInArrow(stopping, "subject string, data binary")
 rows.write.format("jetstream").options(**to_target).mode("append").save()
 """
 
@@ -230,12 +232,15 @@ def executors(cluster: SparkCluster) -> list[int]:
 def test_an_executor_is_killed_while_it_writes(jobs: Jobs, cluster: SparkCluster) -> None:
     options = ["--conf", "spark.sql.execution.arrow.maxRecordsPerBatch=20"]
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(jobs.run, SLOW_JOB, Path(sys.executable), *options)
-        while len(jobs.stored()) < 50:
-            if job.done():
-                job.result()
-            time.sleep(0.1)
-        os.kill(executors(cluster)[0], signal.SIGKILL)
-        assert len(jobs.stored()) < ROWS
+        job = pool.submit(jobs.run, STOPPING_JOB, Path(sys.executable), *options)
+        try:
+            while len(jobs.stored()) < 50:
+                if job.done():
+                    job.result()
+                time.sleep(0.1)
+            os.kill(executors(cluster)[0], signal.SIGKILL)
+            assert len(jobs.stored()) < ROWS
+        finally:
+            jobs.output.touch()  # both tasks go on
         job.result()
     assert "Lost executor" in jobs.log.read_text()
