@@ -17,13 +17,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import jetspark
 from jetspark.errors import RevisionMismatchError
+from jetspark.jetstream.consumer.arrow import ArrowStream
 from jetspark.server import NatsServer, run_cluster, run_server
 from jetspark.spark import connection
 from jetspark.spark.connection import close_connections
 from jetspark.spark.kv_entries import KV_SCHEMA
 from jetspark.spark.kv_options import KvReadSettings
 from jetspark.spark.kv_sink import KvWriteSettings, Task
-from jetspark.spark.kv_snapshot import KvBatchReader
+from jetspark.spark.kv_snapshot import KvBatchReader, Present
 
 KEYS = 8000
 VALUE = b"x" * 4000  # so many bytes that not all are under way at a time
@@ -89,6 +90,38 @@ def test_each_key_once_when_something_is_lost(
             disturb(server)
     assert len(keys) == KEYS
     assert set(keys) == {f"k{number}" for number in range(KEYS)}
+
+
+def test_a_server_that_says_too_early_that_nothing_is_pending(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an entry is replaced, servers leave out both the old one and the new one."""
+    consumer = Present._consumer
+    counted = "_counted"
+
+    async def replace_a(js: jetspark.JetStream) -> None:
+        await js.publish("$KV.b.a", b"2")
+
+    async def consumer_after_a_replacement(self: Present) -> jetspark.OrderedConsumer:
+        await asyncio.to_thread(edit, server, replace_a)
+        return await consumer(self)
+
+    async def create(js: jetspark.JetStream) -> None:
+        bucket = await js.create_key_value(bucket="b")
+        await bucket.put("a", b"1")
+        await bucket.put("b", b"1")
+
+    def set_pending(self: ArrowStream, count: int) -> None:
+        setattr(self, counted, max(count - 1, 0))
+
+    edit(server, create)
+    monkeypatch.setattr(Present, "_consumer", consumer_after_a_replacement)
+    pending = property(lambda self: getattr(self, counted), set_pending)
+    monkeypatch.setattr(ArrowStream, "pending", pending, raising=False)
+    given = {"servers": server.url, "bucket": "b", "rowsPerBatch": "1"}
+    reader = KvBatchReader(KvReadSettings.batch(given), KV_SCHEMA)
+    found = [row for batch in reader.read(InputPartition("b")) for row in batch.to_pylist()]
+    assert [(row["key"], row["value"]) for row in found] == [("b", b"1"), ("a", b"2")]
 
 
 def test_every_row_is_stored_when_the_server_restarts(server: NatsServer) -> None:

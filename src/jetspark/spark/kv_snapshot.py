@@ -104,6 +104,7 @@ class Present:
         self._subjects = settings.subjects(prefix)
         self._prefix = prefix
         self._last = 0  # revision of all that is wanted, when the read began
+        self._end = 0  # revision to read up to
         self._position = 0
         self._seen: list[pa.Array] = []  # keys
 
@@ -130,7 +131,7 @@ class Present:
 
         One that takes its place would deliver older entries of the keys, too.
         """
-        self._position = 0
+        self._position, self._end = 0, 0
         consumer = await self._persist(self._consumer)
         name = consumer.name
         async with consumer.arrow_batches(rows=self._settings.rows) as batches:
@@ -182,24 +183,36 @@ class Present:
         return await persist(self._settings.stall_timeout, call, *args, **kwargs)
 
     async def _is_complete(self) -> bool:
-        """Whether everything was delivered that the leader had when the read began."""
-        if self._position >= self._last:
+        """Whether all keys were delivered, after the server has said that nothing is pending.
+
+        It says so a moment too early while the last entry is being replaced: the old one is not
+        counted any more, and the new one not yet. So what it has by now is awaited, too.
+        """
+        if not self._end:
+            if not await self._has_come(self._last):
+                return False
+            self._end = (await self._persist(leader_info, self._stream)).state.last_seq
+        return await self._has_come(self._end)
+
+    async def _has_come(self, last: int) -> bool:
+        """Whether everything up to a revision that the leader still has was delivered."""
+        if self._position >= last:
             return True
         following = await self._persist(
             next_sequence, self._stream, self._subjects, self._position + 1
         )
         if following is not None:
-            return following > self._last
+            return following > last
         # One that has just become the leader may not know of the last entries yet.
         info = await self._persist(leader_info, self._stream)
-        return info.state.last_seq >= self._last
+        return info.state.last_seq >= last
 
     def _check_patience(self, waited: float) -> None:
         if waited >= self._settings.stall_timeout:
             raise StalledReadError(
                 f"bucket {self._settings.bucket!r}: after revision {self._position} nothing came "
-                f"for {waited:g} s, although there are entries up to {self._last}; is a replica "
-                "out of step?"
+                f"for {waited:g} s, although there are entries up to {self._end or self._last}; is "
+                "a replica out of step?"
             )
 
     def _new(self, batch: pa.RecordBatch, *, always: bool) -> pa.RecordBatch:
