@@ -97,7 +97,6 @@ def test_a_server_that_says_too_early_that_nothing_is_pending(
 ) -> None:
     """While an entry is replaced, servers leave out both the old one and the new one."""
     consumer = Present._consumer
-    counted = "_counted"
 
     async def replace_a(js: jetspark.JetStream) -> None:
         await js.publish("$KV.b.a", b"2")
@@ -111,12 +110,12 @@ def test_a_server_that_says_too_early_that_nothing_is_pending(
         await bucket.put("a", b"1")
         await bucket.put("b", b"1")
 
-    def set_pending(self: ArrowStream, count: int) -> None:
-        setattr(self, counted, max(count - 1, 0))
-
     edit(server, create)
     monkeypatch.setattr(Present, "_consumer", consumer_after_a_replacement)
-    pending = property(lambda self: getattr(self, counted), set_pending)
+    pending = property(
+        lambda self: max(vars(self)["pending"] - 1, 0),
+        lambda self, count: vars(self).update(pending=count),
+    )
     monkeypatch.setattr(ArrowStream, "pending", pending, raising=False)
     given = {"servers": server.url, "bucket": "b", "rowsPerBatch": "1"}
     reader = KvBatchReader(KvReadSettings.batch(given), KV_SCHEMA)

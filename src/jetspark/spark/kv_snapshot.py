@@ -104,7 +104,7 @@ class Present:
         self._subjects = settings.subjects(prefix)
         self._prefix = prefix
         self._last = 0  # revision of all that is wanted, when the read began
-        self._end = 0  # revision to read up to
+        self._end = 0  # of the stream, when nothing seemed to be pending; 0: it is not known yet
         self._position = 0
         self._seen: list[pa.Array] = []  # keys
 
