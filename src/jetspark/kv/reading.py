@@ -286,7 +286,8 @@ class BucketReader(Generic[T]):
     async def keys(self, *filters: str) -> AsyncIterator[str]:
         """Iterate over the keys, or over those that match one of the filters.
 
-        The key that was written longest ago comes first. An empty bucket has none.
+        The key that was written longest ago comes first. An empty bucket has none. Of keys that
+        others replace meanwhile, a few may be left out.
         """
         seen: set[str] = set()
         options: OrderedOptions = {"headers_only": True}

@@ -1442,7 +1442,8 @@ class KeyValue(Wrapper, Generic[T]):
     def keys(self, *filters: str) -> Iterator[str]:
         """Iterate over the keys, or over those that match one of the filters.
 
-        The key that was written longest ago comes first. An empty bucket has none.
+        The key that was written longest ago comes first. An empty bucket has none. Of keys that
+        others replace meanwhile, a few may be left out.
         """
         return Items(self._thread, self._thread.call(self._async.keys, *filters))
 
