@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -19,10 +20,11 @@ from jetspark.errors import (
     KeyNotFoundError,
     TimeoutError,
 )
+from jetspark.server import NatsServer
 from tests.support.buckets import initial, js, nc, stream_of
 from tests.support.clients import eventually
 from tests.support.conformance import conformance
-from tests.support.kv import listed, new_bucket
+from tests.support.kv import bucket_on, connected, listed, new_bucket
 
 __all__ = ["js", "nc"]
 
@@ -327,6 +329,53 @@ async def test_keys_with_filters(nc: Client) -> None:
     assert await listed(bucket.keys("none")) == []
     with pytest.raises(InvalidKeyError):
         await listed(bucket.keys("a b"))
+
+
+async def test_keys_that_are_replaced_before_their_turn(nc: Client) -> None:
+    """They come after as many as were counted at the beginning."""
+    bucket = await new_bucket(nc)
+    names = [f"k.{number}" for number in range(12_000)]  # more than are on order
+    await asyncio.gather(*(bucket.put(name, b"") for name in names))
+    keys = bucket.keys()
+    found = [await anext(keys), await anext(keys)]
+    for name in (*found, "k.11999"):  # two of them come again
+        await bucket.put(name, b"")
+    await bucket.delete("k.11998")
+    found += await listed(keys)
+    assert sorted(found) == sorted(set(names) - {"k.11998"})
+
+
+# One answer to `get_many` holds them all, or not so many bytes, or not so many keys.
+@pytest.mark.parametrize(("count", "size"), [(50, 0), (1000, 3000), (2000, 0)])
+async def test_keys_while_others_write(
+    nc: Client, nats_server: NatsServer, count: int, size: int
+) -> None:
+    bucket = await new_bucket(nc)
+    value = bytes(size)
+    names = [f"k.{number}" for number in range(count)]
+    await asyncio.gather(*(bucket.put(name, value) for name in names))
+    written = 0
+
+    async def write(numbers: random.Random) -> None:
+        nonlocal written
+        while True:
+            await theirs.put(numbers.choice(names), value)
+            written += 1
+
+    async with connected(nats_server.url) as other:
+        theirs = await bucket_on(other, bucket)
+        writers = [asyncio.create_task(write(random.Random(seed))) for seed in range(4)]
+        try:
+            for turn in range(20):
+                assert sorted(await listed(bucket.keys())) == sorted(names), f"turn {turn}"
+                for wanted in (names, "k.*"):
+                    found = await bucket.get_many(wanted)
+                    assert sorted(found) == sorted(names), f"turn {turn}"
+        finally:
+            for writer in writers:
+                writer.cancel()
+            await asyncio.wait(writers)
+    assert written > 20
 
 
 async def test_keys_are_given_up(nc: Client, js: JetStream) -> None:

@@ -130,6 +130,22 @@ async def test_list(js: JetStream, store: ObjectStore) -> None:
     await assert_no_consumers(js, store.name)
 
 
+async def test_a_list_of_objects_that_are_replaced_before_their_turn(js: JetStream) -> None:
+    """They come after as many as were counted at the beginning."""
+    store = await make_store(js)
+    names = [f"o{number}" for number in range(1000)]
+    long = "d" * 10_000  # so that not all are on order at a time
+    await asyncio.gather(*(store.put(name, b"", description=long) for name in names))
+    infos = store.list()
+    found = [await anext(infos), await anext(infos)]
+    for name in (found[0].name, found[1].name, "o999"):  # two of them come again
+        await store.put(name, b"new")
+    await store.delete("o998")
+    found += [info async for info in infos]
+    assert sorted(info.name for info in found) == sorted(set(names) - {"o998"})
+    assert {info.name: info.size for info in found}["o999"] == 3
+
+
 async def test_a_long_list(store: ObjectStore) -> None:
     await asyncio.gather(*(store.put(f"n{number}", b"") for number in range(3000)))
     names = {info.name async for info in store.list()}

@@ -41,7 +41,7 @@ from .features import not_supported
 from .names import check_stream_name
 from .stream_info import StreamInfo
 
-__all__ = ["StoredMessage", "StreamReader"]
+__all__ = ["SUBJECTS_AT_A_TIME", "StoredMessage", "StreamReader"]
 
 PAGE_MESSAGES = 4096
 PAGE_BYTES = 1024 * 1024
@@ -251,8 +251,9 @@ class StreamReader:
 
         All of them are from one moment: the present, or that of `up_to_sequence` or `up_to_time`.
         They are asked for in portions of `max_bytes`, each of up to 1024 subjects in the order of
-        the sequences. Wildcards may match 1024 subjects; `TooManyResultsError` says that they
-        match more.
+        the sequences. Those that are removed before their portion is sent are left out, as may
+        happen where a new message of a subject replaces the one before. Wildcards may match 1024
+        subjects; `TooManyResultsError` says that they match more.
         """
         subjects = [subjects] if isinstance(subjects, str) else list(subjects)
         for index, subject in enumerate(subjects):

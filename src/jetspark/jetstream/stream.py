@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack, overload
 
@@ -26,7 +26,7 @@ from .reading import StreamReader
 from .stream_config import StreamConfig
 from .stream_info import StreamInfo
 
-__all__ = ["Stream", "purge"]
+__all__ = ["Stream", "purge", "subjects_since"]
 
 
 class Stream(StreamReader):
@@ -309,6 +309,24 @@ class Stream(StreamReader):
 
 def _subjects(response: dict[str, Any]) -> dict[str, int]:
     subjects: dict[str, int] = (response.get("state") or {}).get("subjects") or {}
+    return subjects
+
+
+async def subjects_since(stream: Stream, filters: Iterable[str], last: int) -> set[str]:
+    """The subjects that match, if anything has come after a sequence; else none.
+
+    For whoever reads the last message of each subject with a consumer. It passes over a message
+    that is replaced before its turn, and the new one may come after as many as were counted at the
+    beginning, or when nothing seemed to be pending. So if `stream` was looked up after the last
+    one had come, only these subjects can have been missed. They are from the leader.
+    """
+    subjects: set[str] = set()
+    if stream.cached_info.state.last_seq > last:
+        for pattern in filters:
+            if "*" in pattern or ">" in pattern:
+                subjects.update((await stream.info(subjects_filter=pattern)).state.subjects)
+            else:
+                subjects.add(pattern)
     return subjects
 
 

@@ -7,7 +7,7 @@ keys, or all revisions of one, is a watch that ends where the initial data end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from jetspark.errors import (
     NoRespondersError,
     NoStreamResponseError,
     NotSupportedError,
+    StreamNotFoundError,
     TooManyResultsError,
     status_error,
 )
@@ -33,14 +34,15 @@ from jetspark.jetstream.consumer.messages import WarningHandler
 from jetspark.jetstream.consumer.ordered_config import OrderedOptions
 from jetspark.jetstream.consumer_config import DeliverPolicy
 from jetspark.jetstream.features import api_level
-from jetspark.jetstream.reading import StreamReader
+from jetspark.jetstream.reading import SUBJECTS_AT_A_TIME, StreamReader
+from jetspark.jetstream.stream import subjects_since
 from jetspark.jetstream.subjects import API, DEFAULT_PREFIX
 from jetspark.protocol import parse_status
 
 from .codecs import KeyCodec, ValueCodec
 from .config import KeyValueConfig
 from .entry import ADDED, NO_HEADERS, EntryForm, KeyValueEntry
-from .failures import adapted
+from .failures import adapted, bucket_not_found
 from .names import (
     STREAM_PREFIX,
     SUBJECT_PREFIX,
@@ -235,35 +237,54 @@ class BucketReader(Generic[T]):
         """The latest entries of several keys at once, by their keys; `*` and `>` are allowed.
 
         Keys that do not exist, or were deleted, are left out. It is one round trip for up to 1,024
-        keys, all of them from one moment, on a server of version 2.11. On an older one, and where
-        wildcards match more, it is one after the other.
+        keys that have up to a megabyte, all of them from one moment, on a server of version 2.11.
+        On an older one, and where wildcards match more, it is one after the other.
         """
         patterns = [self._filter(key) for key in ([keys] if isinstance(keys, str) else keys)]
         patterns = list(dict.fromkeys(patterns))
-        subjects = [self._prefix + pattern for pattern in patterns]
         entries: dict[str, KeyValueEntry[T]] = {}
-        if self._messages.direct and subjects:
-            try:
-                async for message in self._messages.direct_get_last_many(subjects):
-                    entry = self._form.of_stored(message)
-                    entries[entry.key] = entry
-                return {key: entry for key, entry in entries.items() if not entry.deleted}
-            except (TooManyResultsError, NotSupportedError):
-                entries.clear()
-        return await self._get_one_by_one(patterns)
+        for start in range(0, len(patterns), SUBJECTS_AT_A_TIME):
+            for entry in await self._latest(patterns[start : start + SUBJECTS_AT_A_TIME]):
+                entries[entry.key] = entry
+        return {key: entry for key, entry in entries.items() if not entry.deleted}
 
-    async def _get_one_by_one(self, patterns: list[str]) -> dict[str, KeyValueEntry[T]]:
-        entries: dict[str, KeyValueEntry[T]] = {}
+    async def _latest(self, patterns: list[str]) -> list[KeyValueEntry[T]]:
+        """The latest entries of keys, markers included."""
+        if self._messages.direct:
+            try:
+                return await self._latest_at_once(patterns)
+            except (TooManyResultsError, NotSupportedError):
+                pass
+        entries = await self._there([pattern for pattern in patterns if is_key(pattern)])
         for pattern in patterns:
             if not is_key(pattern):
-                entries |= {entry.key: entry for entry in await self._present(pattern)}
-        literals = [pattern for pattern in patterns if is_key(pattern)]
-        for start in range(0, len(literals), _AT_A_TIME):
-            portion = literals[start : start + _AT_A_TIME]
-            for found in await asyncio.gather(*map(self._get_if_there, portion)):
-                if found is not None:
-                    entries[found.key] = found
-        return {key: entry for key, entry in entries.items() if not entry.deleted}
+                entries += await self._completed([pattern], await self._initial(pattern))
+        return entries
+
+    async def _latest_at_once(self, patterns: list[str]) -> list[KeyValueEntry[T]]:
+        subjects = [self._prefix + pattern for pattern in patterns]
+        messages = [each async for each in self._messages.direct_get_last_many(subjects)]
+        entries = [self._form.of_stored(message) for message in messages]
+        if messages and len(messages) <= (messages[0].num_pending or 0):
+            # They did not fit into one answer, and some were replaced before they were sent.
+            return await self._completed(patterns, entries)
+        return entries
+
+    async def _completed(
+        self, patterns: list[str], entries: list[KeyValueEntry[T]]
+    ) -> list[KeyValueEntry[T]]:
+        """The entries that were read one after the other, and those that were passed over."""
+        seen = {entry._key for entry in entries}
+        last = max((entry.revision for entry in entries), default=0)
+        return entries + await self._passed_over(patterns, seen, last)
+
+    async def _there(self, stored: Sequence[str]) -> list[KeyValueEntry[T]]:
+        """The latest entries of keys, without those that have none."""
+        found: list[KeyValueEntry[T] | None] = []
+        for start in range(0, len(stored), _AT_A_TIME):
+            portion = stored[start : start + _AT_A_TIME]
+            found += await asyncio.gather(*map(self._get_if_there, portion))
+        return [entry for entry in found if entry is not None]
 
     async def _get_if_there(self, stored: str) -> KeyValueEntry[T] | None:
         try:
@@ -271,10 +292,10 @@ class BucketReader(Generic[T]):
         except MessageNotFoundError:
             return None
 
-    async def _present(
+    async def _initial(
         self, pattern: str, options: OrderedOptions | None = None
     ) -> list[KeyValueEntry[T]]:
-        """The entries that are there now; of one that changes meanwhile, the later comes last."""
+        """The initial data of a watch; of a key that changes meanwhile, the later comes last."""
         found: list[KeyValueEntry[T]] = []
         async with self._watch([pattern], options=options) as watcher:
             async for entry in watcher:
@@ -283,23 +304,43 @@ class BucketReader(Generic[T]):
                 found.append(entry)
         return found
 
+    async def _passed_over(
+        self, patterns: list[str], seen: Collection[str], last: int
+    ) -> list[KeyValueEntry[T]]:
+        """The latest entries of keys that were not among those read up to a revision.
+
+        Each of them was replaced before its turn, or is new.
+        """
+        prefix = self._prefix
+        try:
+            stream = await self._context.get_stream(self._messages.name)
+            subjects = await subjects_since(stream, [prefix + each for each in patterns], last)
+        except StreamNotFoundError as error:
+            raise bucket_not_found(self.name, error) from error
+        stored = (subject[len(prefix) :] for subject in sorted(subjects))
+        return await self._there([key for key in stored if key not in seen])
+
     async def keys(self, *filters: str) -> AsyncIterator[str]:
         """Iterate over the keys, or over those that match one of the filters.
 
-        The key that was written longest ago comes first. An empty bucket has none. Of keys that
-        others replace meanwhile, a few may be left out.
+        Each comes once, also if others write it meanwhile; the key that was written longest ago
+        comes first. An empty bucket has none.
         """
-        seen: set[str] = set()
-        options: OrderedOptions = {"headers_only": True}
-        watch = self._watch(self._filters(filters), options=options, ignore_deletes=True)
-        async with watch as watcher:
+        patterns = self._filters(filters)
+        seen: dict[str, bool] = {}  # as they are stored, and whether they were there
+        last: KeyValueEntry[T] | None = None
+        async with self._watch(patterns, options={"headers_only": True}) as watcher:
             async for entry in watcher:
                 if entry is None:
-                    return
-                key = entry.key
-                if key not in seen:  # it may have been written meanwhile
-                    seen.add(key)
-                    yield key
+                    break
+                last, stored = entry, entry._key
+                if not seen.get(stored):
+                    seen[stored] = not entry.deleted
+                    if seen[stored]:
+                        yield entry.key
+        for entry in await self._passed_over(patterns, seen, last.revision if last else 0):
+            if not entry.deleted:
+                yield entry.key
 
     async def history(self, key: str) -> list[KeyValueEntry[T]]:
         """The revisions of a key that are kept, the oldest first, markers included.
@@ -307,7 +348,7 @@ class BucketReader(Generic[T]):
         Raises `KeyNotFoundError` if there are none.
         """
         options: OrderedOptions = {"deliver_policy": DeliverPolicy.ALL}
-        entries = await self._present(self._key(key).stored, options)
+        entries = await self._initial(self._key(key).stored, options)
         if not entries:
             raise self._not_found(key, None)
         return entries

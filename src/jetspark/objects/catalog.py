@@ -75,12 +75,22 @@ class Catalog:
     async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
         """Iterate over the objects and links in the store, in the order of their last change.
 
-        With `show_deleted`, those that have been deleted are among them.
+        Each comes once, also if others write it meanwhile. With `show_deleted`, those that have
+        been deleted are among them.
         """
-        async with self.watch(ignore_deletes=not show_deleted) as watcher:
+        seen: dict[str, bool] = {}  # the names that came, and whether they were listed
+        last = 0
+        async with self.watch() as watcher:
             async for info in watcher:
                 if info is None:
-                    return
+                    break
+                last = info.sequence
+                if not seen.get(info.name):
+                    seen[info.name] = listed = show_deleted or not info.deleted
+                    if listed:
+                        yield info
+        for info in await self._records.others(last, seen):  # replaced before their turn
+            if show_deleted or not info.deleted:
                 yield info
 
     def watch(

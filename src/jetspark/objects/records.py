@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetspark.errors import (
     BadObjectError,
@@ -28,11 +28,15 @@ from jetspark.errors import (
     TimeoutError,
     WrongLastSequenceError,
 )
-from jetspark.jetstream import PublishAck, Publisher, StoredMessage
+from jetspark.jetstream import PublishAck, StoredMessage
 from jetspark.jetstream.reading import StreamReader
+from jetspark.jetstream.stream import subjects_since
 
 from .info import ObjectInfo, decode_info
-from .names import is_nuid, meta_subject, stream_name
+from .names import all_metas, is_nuid, meta_subject, stream_name
+
+if TYPE_CHECKING:
+    from .management import ObjectStores
 
 __all__ = ["Records", "Replaced", "bucket_not_found", "naming", "not_found"]
 
@@ -61,7 +65,7 @@ class Records:
     """The descriptions in one store."""
 
     def __init__(
-        self, context: Publisher, bucket: str, *, direct: bool, publish_prefix: str, domain: str
+        self, context: ObjectStores, bucket: str, *, direct: bool, publish_prefix: str, domain: str
     ) -> None:
         self.bucket = bucket
         self.publish_prefix = publish_prefix
@@ -91,13 +95,28 @@ class Records:
 
     async def read(self, name: str) -> ObjectInfo | None:
         """The description that is there now, from the leader."""
+        return await self._read(meta_subject(self.bucket, name), self.describe(name))
+
+    async def _read(self, subject: str, context: str) -> ObjectInfo | None:
         try:
-            message = await self._reader.get_last_message(meta_subject(self.bucket, name))
+            message = await self._reader.get_last_message(subject)
         except MessageNotFoundError:
             return None
         except StreamNotFoundError as error:
             raise bucket_not_found(self.bucket, error) from error
-        return self.decode(message, self.describe(name))
+        return self.decode(message, context)
+
+    async def others(self, last: int, names: Collection[str]) -> list[ObjectInfo]:
+        """The descriptions of objects with other names, if anything came after a sequence."""
+        try:
+            stream = await self._context.get_stream(self._reader.name)
+            subjects = await subjects_since(stream, [all_metas(self.bucket)], last)
+        except StreamNotFoundError as error:
+            raise bucket_not_found(self.bucket, error) from error
+        if subjects:
+            subjects.difference_update(meta_subject(self.bucket, name) for name in names)
+        found = [await self._read(each, f"subject {each!r}") for each in sorted(subjects)]
+        return [info for info in found if info is not None and info.name not in names]
 
     async def check_store(self) -> None:
         """Raise `BucketNotFoundError` if the store is gone; without an answer, it may be there."""

@@ -2,7 +2,8 @@
 
 What it has now is the last entry of each key, which a consumer delivers while others go on writing.
 A key that changes meanwhile comes in its old place, or later in its new one, or in both: the first
-one counts. So each row was true at some moment of the read, and no key is missing or there twice.
+one counts. Those that are replaced before their turn are asked for in the end. So each row was true
+at some moment of the read, and no key is missing or there twice.
 
 What it had at a revision must be found among everything that is left. First only the headers are
 read, which tell the last entry of each key up to there, and then those entries.
@@ -21,8 +22,14 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from jetspark.errors import DataLossError, InvalidOptionError, StalledReadError
-from jetspark.jetstream import DeliverPolicy, OrderedConsumer, Stream
+from jetspark.errors import (
+    DataLossError,
+    InvalidOptionError,
+    MessageNotFoundError,
+    StalledReadError,
+)
+from jetspark.jetstream import DeliverPolicy, OrderedConsumer, StoredMessage, Stream
+from jetspark.jetstream.stream import subjects_since
 from jetspark.kv import KeyValue
 from jetspark.kv.names import stream_of
 
@@ -31,7 +38,14 @@ from .connection import iterate, persist, run
 from .kv_entries import entries, keys_of
 from .kv_options import SOURCE, KvReadSettings, open_bucket
 from .positions import last_matching
-from .range_reader import RangeReader, ReadPlan, leader_info, next_sequence
+from .range_reader import (
+    AT_A_TIME,
+    RangeReader,
+    ReadPlan,
+    leader_info,
+    next_sequence,
+    record_batch,
+)
 from .ranges import Range
 
 __all__ = ["KvBatchReader"]
@@ -104,7 +118,6 @@ class Present:
         self._subjects = settings.subjects(prefix)
         self._prefix = prefix
         self._last = 0  # revision of all that is wanted, when the read began
-        self._end = 0  # of the stream, when nothing seemed to be pending; 0: it is not known yet
         self._position = 0
         self._seen: list[pa.Array] = []  # keys
 
@@ -119,6 +132,8 @@ class Present:
                     self._seen.append(keys_of(batch, self._prefix))
                     yield batch
             if self._position >= 0:
+                if passed_over := await self._persist(self._passed_over):
+                    yield record_batch(passed_over)
                 self._check_keys()
                 return
         raise StalledReadError(
@@ -131,7 +146,7 @@ class Present:
 
         One that takes its place would deliver older entries of the keys, too.
         """
-        self._position, self._end = 0, 0
+        self._position = 0
         consumer = await self._persist(self._consumer)
         name = consumer.name
         async with consumer.arrow_batches(rows=self._settings.rows) as batches:
@@ -183,35 +198,43 @@ class Present:
         return await persist(self._settings.stall_timeout, call, *args, **kwargs)
 
     async def _is_complete(self) -> bool:
-        """Whether all keys were delivered, after the server has said that nothing is pending.
-
-        It says so a moment too early while the last entry is being replaced: the old one is not
-        counted any more, and the new one not yet. So what it has by now is awaited, too.
-        """
-        if not self._end:
-            if not await self._has_come(self._last):
-                return False
-            self._end = (await self._persist(leader_info, self._stream)).state.last_seq
-        return await self._has_come(self._end)
-
-    async def _has_come(self, last: int) -> bool:
-        """Whether everything up to a revision that the leader still has was delivered."""
-        if self._position >= last:
+        """Whether everything that the leader still has of what is wanted was delivered."""
+        if self._position >= self._last:
             return True
         following = await self._persist(
             next_sequence, self._stream, self._subjects, self._position + 1
         )
         if following is not None:
-            return following > last
+            return following > self._last
         # One that has just become the leader may not know of the last entries yet.
         info = await self._persist(leader_info, self._stream)
-        return info.state.last_seq >= last
+        return info.state.last_seq >= self._last
+
+    async def _passed_over(self) -> list[StoredMessage]:
+        """The last entries of keys that were replaced before their turn, or are new."""
+        stream = self._stream
+        await leader_info(stream)
+        subjects = await subjects_since(stream, self._subjects or (">",), self._position)
+        for keys in self._seen if subjects else ():
+            subjects.difference_update([self._prefix + key for key in keys.to_pylist()])
+        found: list[StoredMessage | None] = []
+        wanted = sorted(subjects)
+        for start in range(0, len(wanted), AT_A_TIME):
+            portion = wanted[start : start + AT_A_TIME]
+            found += await asyncio.gather(*map(self._last_of, portion))
+        return [message for message in found if message is not None]
+
+    async def _last_of(self, subject: str) -> StoredMessage | None:
+        try:
+            return await self._stream.get_last_message(subject)
+        except MessageNotFoundError:  # removed meanwhile
+            return None
 
     def _check_patience(self, waited: float) -> None:
         if waited >= self._settings.stall_timeout:
             raise StalledReadError(
                 f"bucket {self._settings.bucket!r}: after revision {self._position} nothing came "
-                f"for {waited:g} s, although there are entries up to {self._end or self._last}; is "
+                f"for {waited:g} s, although there are entries up to {self._last}; is "
                 "a replica out of step?"
             )
 

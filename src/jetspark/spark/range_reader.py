@@ -40,11 +40,13 @@ from .connection import persist
 from .ranges import Range
 
 __all__ = [
+    "AT_A_TIME",
     "RangeReader",
     "ReadPlan",
     "check_identity",
     "leader_info",
     "next_sequence",
+    "record_batch",
 ]
 
 logger = logging.getLogger("jetspark.spark")
@@ -202,7 +204,7 @@ class RangeReader:
                 waited = 0.0
                 found = [message for message in messages if self._is_wanted(message)]
                 if found:
-                    yield _record_batch(found, data=not plan.headers_only)
+                    yield record_batch(found, data=not plan.headers_only)
                 self._note(messages[-1].sequence, len(messages))
                 if self._position < part.last:
                     await self._look_at_the_first()
@@ -325,7 +327,7 @@ class RangeReader:
         logger.warning("%s", message)
 
 
-def _record_batch(messages: list[StoredMessage], *, data: bool) -> pa.RecordBatch:
+def record_batch(messages: list[StoredMessage], *, data: bool = True) -> pa.RecordBatch:
     """The columns of messages that were asked for."""
     headers = [
         None if message.raw_headers is None else list(message.headers.to_dict().items())

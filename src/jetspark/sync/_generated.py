@@ -1434,16 +1434,16 @@ class KeyValue(Wrapper, Generic[T]):
         """The latest entries of several keys at once, by their keys; `*` and `>` are allowed.
 
         Keys that do not exist, or were deleted, are left out. It is one round trip for up to 1,024
-        keys, all of them from one moment, on a server of version 2.11. On an older one, and where
-        wildcards match more, it is one after the other.
+        keys that have up to a megabyte, all of them from one moment, on a server of version 2.11.
+        On an older one, and where wildcards match more, it is one after the other.
         """
         return self._thread.run(self._async.get_many(keys))
 
     def keys(self, *filters: str) -> Iterator[str]:
         """Iterate over the keys, or over those that match one of the filters.
 
-        The key that was written longest ago comes first. An empty bucket has none. Of keys that
-        others replace meanwhile, a few may be left out.
+        Each comes once, also if others write it meanwhile; the key that was written longest ago
+        comes first. An empty bucket has none.
         """
         return Items(self._thread, self._thread.call(self._async.keys, *filters))
 
@@ -1840,7 +1840,8 @@ class ObjectStore(Wrapper):
     def list(self, *, show_deleted: bool = False) -> Iterator[ObjectInfo]:
         """Iterate over the objects and links in the store, in the order of their last change.
 
-        With `show_deleted`, those that have been deleted are among them.
+        Each comes once, also if others write it meanwhile. With `show_deleted`, those that have
+        been deleted are among them.
         """
         return Items(self._thread, self._thread.call(self._async.list, show_deleted=show_deleted))
 
@@ -2606,8 +2607,9 @@ class Stream(Wrapper):
 
         All of them are from one moment: the present, or that of `up_to_sequence` or `up_to_time`.
         They are asked for in portions of `max_bytes`, each of up to 1024 subjects in the order of
-        the sequences. Wildcards may match 1024 subjects; `TooManyResultsError` says that they
-        match more.
+        the sequences. Those that are removed before their portion is sent are left out, as may
+        happen where a new message of a subject replaces the one before. Wildcards may match 1024
+        subjects; `TooManyResultsError` says that they match more.
         """
         return Items(
             self._thread,
