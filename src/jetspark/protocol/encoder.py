@@ -26,7 +26,7 @@ SMALL = 4096  # bytes of a message that is not worth counting
 FULL_PIECES = 3 * 768
 # So many requests are written before the turn of the loop ends: the server shall work on them while
 # other tasks make theirs.
-EARLY_PIECES = 3 * 16
+EARLY_PIECES = 3 * 6
 _FULL_BYTES = 128 * 1024
 _NUMBERS_ROOM = 32  # for sizes, sid and blanks in a control line
 
