@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jetspark import Client, CounterValue, JetStream, Stream, StreamSource, SubjectTransform
@@ -13,14 +15,11 @@ from tests.support.streams import if_supported, new_name, store
 HUGE = 10**30  # counters have no largest value
 
 
-async def counters(
-    server: NatsServer, js: JetStream, *, allow_direct: bool = True
-) -> Stream | None:
+async def counters(server: NatsServer, js: JetStream, **config: Any) -> Stream | None:
     """A stream of counters; None where the server is too old, which it must say."""
     name = new_name()
-    call = js.create_stream(
-        name=name, subjects=[f"{name}.*"], allow_msg_counter=True, allow_direct=allow_direct
-    )
+    fields = {"name": name, "subjects": [f"{name}.*"], "allow_direct": True, **config}
+    call = js.create_stream(allow_msg_counter=True, **fields)
     return await if_supported(server, (2, 12), call, "allow_msg_counter", "of 2.12")
 
 
@@ -59,6 +58,27 @@ async def test_the_values_of_many_counters(
     assert found == {f"{stream.name}.{number}": number + 1 for number in range(5)}
     some = [f"{stream.name}.3", f"{stream.name}.1", f"{stream.name}.missing"]
     assert [value.value async for value in stream.get_counters(some)] == [2, 4]
+
+
+async def test_the_values_of_very_many_counters_that_go_on(
+    nats_server: NatsServer, nc: Client, js: JetStream
+) -> None:
+    stream = await counters(nats_server, js, max_msgs_per_subject=1)
+    if stream is None:
+        return
+    subjects = [f"{stream.name}.{number}" for number in range(2000)]
+    one = {"Nats-Incr": "1"}
+    for subject in subjects:
+        await js.publish_async(subject, b"", headers=one)
+    await js.publish_async_complete(timeout=10)
+    found: list[str] = []
+    async for value in stream.get_counters(subjects):
+        if not found:
+            for subject in subjects:
+                await js.publish_async(subject, b"", headers=one)
+            await js.publish_async_complete(timeout=10)
+        found.append(value.subject)
+    assert found == subjects
 
 
 async def test_a_sum_tells_where_it_comes_from(

@@ -22,7 +22,7 @@ from .consumer_info import ConsumerInfo, ConsumerPause
 from .consumer_management import ConsumerManager
 from .counters import CounterValue, counter_value
 from .features import configure, send_config
-from .reading import StreamReader
+from .reading import SUBJECTS_AT_A_TIME, StreamReader
 from .stream_config import StreamConfig
 from .stream_info import StreamInfo
 
@@ -156,8 +156,13 @@ class Stream(StreamReader):
 
     async def get_counters(self, subjects: str | Sequence[str]) -> AsyncIterator[CounterValue]:
         """Iterate over the values of the counters that match (2.12); needs `allow_direct`."""
-        async for message in self.direct_get_last_many(subjects):
-            yield counter_value(message)
+        subjects = [subjects] if isinstance(subjects, str) else list(subjects)
+        for start in range(0, len(subjects), SUBJECTS_AT_A_TIME):
+            # Not all from one moment: counters that go on by then would be left out.
+            async for message in self.direct_get_last_many(
+                subjects[start : start + SUBJECTS_AT_A_TIME]
+            ):
+                yield counter_value(message)
 
     # -- consumers ------------------------------------------------------------------------------
 
