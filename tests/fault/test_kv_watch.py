@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from jetspark import Backoff, KeyValueOperation
+from jetspark import Backoff, Client, KeyValue, KeyValueOperation
 from jetspark.errors import BucketNotFoundError
 from jetspark.jetstream.consumer import ordered_route
 from jetspark.server import NatsCluster, NatsServer
@@ -374,6 +375,36 @@ async def test_every_node_is_killed_in_turn(start_cluster: StartCluster) -> None
             watching.check(240)
 
 
+@pytest.mark.parametrize("options", [{}, {"include_history": True}, {"resume_from_revision": 21}])
+async def test_another_bucket_before_the_first_entry(
+    nats_server: NatsServer, options: dict[str, Any]
+) -> None:
+    async with (
+        Proxy(nats_server.host, nats_server.port) as proxy,
+        connected(nats_server.url) as near,
+        connected(proxy.url) as far,
+    ):
+        bucket = await new_bucket(near)
+        await put_all(bucket, 20)
+        await (await near.jetstream().get_stream(stream_name(bucket))).purge()
+        async with (await bucket_on(far, bucket)).watch(**options) as watcher:
+            assert await watcher.next(timeout=10) is None
+            await asyncio.sleep(1.1)  # the clocks of servers may differ by as much as a second
+            await replace(near, bucket, proxy)
+            with pytest.raises(BucketNotFoundError, match="deleted and created again"):
+                await watcher.next(timeout=10)
+
+
+async def replace(near: Client, bucket: KeyValue[bytes], proxy: Proxy) -> None:
+    """Have the bucket deleted and created again while the watcher is cut off."""
+    await proxy.refuse()
+    await proxy.cut()
+    js = near.jetstream()
+    await js.delete_key_value(bucket.name)
+    await put_all(await js.create_key_value(bucket=bucket.name), 25)
+    proxy.accept()
+
+
 async def test_another_bucket_of_the_same_name(nats_server: NatsServer) -> None:
     """Its revisions begin anew: to go on after the last one would leave its first entries out."""
     async with (
@@ -383,15 +414,10 @@ async def test_another_bucket_of_the_same_name(nats_server: NatsServer) -> None:
     ):
         bucket = await new_bucket(near)
         await put_all(bucket, 20)
-        js = near.jetstream()
         async with (await bucket_on(far, bucket)).watch() as watcher:
             for _ in range(21):
                 await watcher.next(timeout=10)
             await asyncio.sleep(1.1)  # the clocks of servers may differ by as much as a second
-            await proxy.refuse()
-            await proxy.cut()
-            await js.delete_key_value(bucket.name)
-            await put_all(await js.create_key_value(bucket=bucket.name), 25)
-            proxy.accept()
+            await replace(near, bucket, proxy)
             with pytest.raises(BucketNotFoundError, match="deleted and created again"):
                 await watcher.next(timeout=10)

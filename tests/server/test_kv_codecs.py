@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,12 @@ from jetspark import (
     Client,
     JetStream,
     JSONCodec,
+    KeyCodec,
     KeyCodecChain,
     KeyValue,
     PathKeyCodec,
 )
-from jetspark.errors import InvalidKeyError, KeyDeletedError
+from jetspark.errors import InvalidKeyError, InvalidOptionError, KeyDeletedError
 from tests.support.buckets import js, nc
 from tests.support.conformance import conformance
 from tests.support.kv import listed, new_bucket
@@ -104,6 +106,42 @@ async def test_base64_keys(js: JetStream) -> None:
     assert (await raw.get("Z3LDtsOfZQ")).value == "größe".encode()
     with pytest.raises(InvalidKeyError):
         await bucket.put("", b"")
+
+
+class Vowels:
+    """A codec that leaves out the rest."""
+
+    def encode(self, key: str, /) -> str:
+        return "".join(letter for letter in key if letter in "aeiou")
+
+    decode = encode_filter = encode
+
+
+@pytest.mark.parametrize("key", [None, 5, b"a"])
+@pytest.mark.parametrize("codec", [Base64KeyCodec(), PathKeyCodec()])
+async def test_keys_that_are_no_text(js: JetStream, codec: KeyCodec, key: Any) -> None:
+    bucket = await js.create_key_value(bucket=new_name(), storage="memory", key_codec=codec)
+    for call in (bucket.put(key, b""), bucket.get(key), listed(bucket.keys(key))):
+        with pytest.raises(InvalidKeyError, match="must be a str"):
+            await call
+
+
+async def test_keys_that_a_codec_does_not_take(js: JetStream) -> None:
+    name = new_name()
+    bucket = await js.create_key_value(bucket=name, storage="memory", key_codec=Base64KeyCodec())
+    with pytest.raises(InvalidKeyError, match=r"key_codec does not take 'a\\ud800'"):
+        await bucket.put("a\ud800", b"")
+    bucket = await js.key_value(name, key_codec=Vowels())
+    with pytest.raises(InvalidKeyError, match="key 'xyz' becomes '' with the key_codec"):
+        await bucket.put("xyz", b"")
+
+
+@pytest.mark.parametrize(
+    "options", [{"codec": "json"}, {"codec": JSONCodec}, {"key_codec": "b"}, {"key_codec": Vowels}]
+)
+async def test_what_is_no_codec(js: JetStream, options: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=f"{next(iter(options))} must be an object"):
+        await js.create_key_value(bucket=new_name(), storage="memory", **options)
 
 
 async def test_paths_as_keys(js: JetStream) -> None:

@@ -26,7 +26,7 @@ from tests.support.clients import Connect, eventually
 from tests.support.conformance import conformance
 from tests.support.kv import listed, new_bucket
 from tests.support.servers import StartServer
-from tests.support.streams import if_supported, new_name, version_of
+from tests.support.streams import if_supported, new_name, store, version_of
 
 __all__ = ["js", "nc"]
 
@@ -89,11 +89,42 @@ async def test_bind(js: JetStream) -> None:
 
 
 @conformance("KV", SECTION, "a stream without max_msgs_per_subject is no bucket")
-async def test_bind_to_a_stream_that_is_no_bucket(js: JetStream) -> None:
+async def test_a_stream_that_is_no_bucket(nc: Client, js: JetStream) -> None:
     name = new_name()
-    await js.create_stream(name=f"KV_{name}", subjects=[f"$KV.{name}.>"])
-    with pytest.raises(BadBucketError, match=f"bucket {name!r}.*no bucket"):
-        await js.key_value(name)
+    stream = await js.create_stream(name=f"KV_{name}", subjects=[f"{name}.>"])
+    await store(nc, f"{name}.a")
+    await store(nc, f"{name}.a")
+    for call in (
+        js.key_value(name),
+        js.create_key_value(bucket=name),
+        js.update_key_value(bucket=name),
+        js.create_or_update_key_value(bucket=name),
+    ):
+        with pytest.raises(BadBucketError, match=f"bucket {name!r}.*no bucket"):
+            await call
+    info = await stream.info()
+    assert (info.state.messages, info.config.subjects) == (2, [f"{name}.>"])
+
+
+async def test_create_what_differs_in_what_a_bucket_does_not_decide(
+    js: JetStream, nats_server: NatsServer
+) -> None:
+    name = new_name()
+    await js.create_key_value(bucket=name, description="old")
+    stream = await js.get_stream(f"KV_{name}")
+    # As it was made by older clients, which this mends; and with what only the stream knows.
+    await stream.update(allow_direct=False, discard="old", max_consumers=-1, deny_delete=True)
+    bucket = await js.create_key_value(bucket=name, description="old")
+    mended = (await stream.info()).config
+    assert (mended.allow_direct, mended.discard) == (True, "new")
+    with pytest.raises(BucketExistsError):
+        await js.create_key_value(bucket=name, description="new")
+    if version_of(nats_server) >= (2, 11):
+        # TTLs stay allowed where they were, which the bucket's configuration does not say.
+        await js.update_key_value(bucket=name, limit_marker_ttl=5)
+        await js.update_key_value(bucket=name)
+        config = (await bucket.status()).config
+        assert await js.create_key_value(config)
 
 
 @conformance("KV", SECTION, "delete a bucket")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from jetspark import (
     SubjectTransform,
 )
 from jetspark.errors import (
+    InvalidOptionError,
     InvalidStreamConfigError,
     KeyExistsError,
     KeyNotFoundError,
@@ -103,6 +105,23 @@ async def test_the_name_of_a_mirror_is_no_subject(nc: Client, js: JetStream) -> 
     mirror = await js.create_key_value(bucket=new_name(), mirror=StreamSource(name=origin.name))
     with pytest.raises(NoStreamResponseError):
         await js.publish(f"$KV.{mirror.name}.a", b"", retries=0)
+
+
+async def test_what_would_have_other_keys_is_refused(nc: Client, js: JetStream) -> None:
+    origin = await new_bucket(nc)
+    mirror = await js.create_key_value(bucket=new_name(), mirror=StreamSource(name=origin.name))
+    of_mirror = StreamSource(name=mirror.name)
+    wrong: list[dict[str, Any]] = [{"mirror": of_mirror}, {"sources": [of_mirror]}]
+    for fields in wrong:
+        match = f"bucket {mirror.name!r} is a mirror.*{origin.name!r}"
+        with pytest.raises(InvalidOptionError, match=match):
+            await js.create_key_value(bucket=new_name(), **fields)
+    transform = SubjectTransform(src=f"$KV.{origin.name}.>", dest="$KV.other.>")
+    renamed = StreamSource(name=origin.name, subject_transforms=[transform])
+    with pytest.raises(InvalidOptionError, match=r"mirror\.subject_transforms"):
+        await js.create_key_value(bucket=new_name(), mirror=renamed)
+    with pytest.raises(InvalidOptionError, match="name of a bucket"):
+        await js.create_key_value(bucket=new_name(), mirror=StreamSource(name=""))
 
 
 @conformance("KV", SECTION, "what a mirror mirrors cannot be changed: 10055")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from jetspark import Client, JetStream, KeyValue, KeyValueConfig, KeyValueOperation
 from jetspark.connection import Message
 from jetspark.errors import (
+    BucketNotFoundError,
+    InvalidArgumentError,
     InvalidKeyError,
     InvalidOptionError,
     KeyDeletedError,
@@ -270,6 +273,13 @@ async def test_the_bucket_is_gone(nc: Client, js: JetStream) -> None:
     for call in (bucket.get("a"), bucket.get("a", 1)):
         with pytest.raises(NoStreamResponseError, match=f"bucket {bucket.name!r}.*deleted"):
             await call
+    bucket = await make(js, direct=False)
+    await js.delete_key_value(bucket.name)
+    calls: list[Coroutine[Any, Any, object]]
+    calls = [bucket.get("a"), bucket.get("a", 1), bucket.get_many(["a", "b"])]
+    for read in calls:
+        with pytest.raises(BucketNotFoundError, match=bucket.name):
+            await read
 
 
 async def test_many_gets_at_once(nc: Client) -> None:
@@ -301,6 +311,9 @@ async def test_get_many(js: JetStream, direct: bool) -> None:
     assert await bucket.get_many("none") == {}
     with pytest.raises(InvalidKeyError, match="key filter"):
         await bucket.get_many(["a", "b c"])
+    for keys in (None, 5):
+        with pytest.raises(InvalidArgumentError, match="get_many takes keys"):
+            await bucket.get_many(keys)  # type: ignore[arg-type]
 
 
 @conformance("KV", SECTION, "several keys in one request: multi_last, ended by 204")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetspark import Client, DeliverPolicy, JetStream, KeyValueOperation
+from jetspark import Client, DeliverPolicy, JetStream, KeyValueEntry, KeyValueOperation
 from jetspark.errors import (
     BucketNotFoundError,
     FilterError,
@@ -291,6 +291,17 @@ async def test_two_tasks_take_from_one_watch(nc: Client) -> None:
         assert await task is not None
 
 
+async def test_two_tasks_begin_one_watch(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    watcher = bucket.watch()
+    found = await asyncio.gather(watcher.next(5), watcher.next(5), return_exceptions=True)
+    assert [type(each) for each in found] == [KeyValueEntry, InvalidArgumentError]
+    assert (await (await stream_of(js, bucket)).info()).state.consumer_count == 1
+    assert await watcher.next(5) is None
+    await watcher.stop()
+
+
 async def test_no_such_bucket(nc: Client, js: JetStream) -> None:
     bucket = await new_bucket(nc)
     await js.delete_key_value(bucket.name)
@@ -376,6 +387,33 @@ async def test_keys_while_others_write(
                 writer.cancel()
             await asyncio.wait(writers)
     assert written > 20
+
+
+async def test_initial_data_that_vanish_have_an_end(nc: Client, js: JetStream) -> None:
+    """What has expired or was purged before its turn never comes, and nothing else may."""
+    bucket = await new_bucket(nc)
+    await asyncio.gather(*(bucket.put(f"k.{number}", b"") for number in range(12_000)))
+    keys = bucket.keys()
+    async with asyncio.timeout(30), bucket.watch() as watcher:
+        assert await anext(keys) == "k.0"
+        assert await watcher.next() is not None
+        assert await (await stream_of(js, bucket)).purge() == 12_000
+        assert len(await listed(keys)) < 12_000  # those that had come already
+        while await watcher.next() is not None:
+            pass
+        await bucket.put("new", b"")
+        entry = await watcher.next()
+        assert entry is not None
+        assert entry.key == "new"
+
+
+async def test_very_many_filters(nc: Client) -> None:
+    """They do not fit into a request, so they are looked at here."""
+    bucket = await new_bucket(nc)
+    names = [f"k.{number}." + "x" * 1000 for number in range(1200)]
+    await asyncio.gather(*(bucket.put(name, b"") for name in [*names, "k.other", "o.1"]))
+    assert sorted(await listed(bucket.keys(*names, "o.*"))) == sorted([*names, "o.1"])
+    assert sorted(await bucket.get_many([*names, "o.*"])) == sorted([*names, "o.1"])
 
 
 async def test_keys_are_given_up(nc: Client, js: JetStream) -> None:

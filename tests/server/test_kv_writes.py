@@ -23,11 +23,12 @@ from jetspark.errors import (
     StoreFailedError,
     WrongLastSequenceError,
 )
-from jetspark.server import NatsCluster
+from jetspark.server import NatsCluster, NatsServer
 from tests.support.buckets import js, nc, stream_of
-from tests.support.clients import Connect
+from tests.support.clients import Connect, eventually
 from tests.support.conformance import conformance
 from tests.support.kv import listed, new_bucket
+from tests.support.servers import StartServer
 from tests.support.streams import store
 
 __all__ = ["js", "nc"]
@@ -150,6 +151,23 @@ async def test_update(nc: Client) -> None:
     assert await bucket.update("b", b"", 0) == 3
     with pytest.raises(InvalidOptionError, match="revision"):
         await bucket.update("a", b"", -1)
+
+
+@pytest.mark.parametrize("revision", [None, "1", 1.0, True, -1])
+async def test_update_needs_a_revision(nc: Client, revision: Any) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"1")
+    with pytest.raises(InvalidOptionError, match="revision must be"):
+        await bucket.update("a", b"2", revision)
+    if revision is not None:
+        for call in (
+            bucket.delete("a", revision=revision),
+            bucket.purge("a", revision=revision),
+            bucket.get("a", revision),
+        ):
+            with pytest.raises(InvalidOptionError, match="revision must be"):
+                await call
+    assert (await bucket.get("a")).value == b"1"
 
 
 @conformance("KV", SECTION, "a wrong sequence: 10071 with the one that is right, 0 for none")
@@ -320,6 +338,50 @@ async def test_purge_deletes_spares_what_is_set_meanwhile(nc: Client) -> None:
         await asyncio.sleep(0)
     await purging
     assert sorted(await bucket.get_many(">")) == sorted(keys)
+
+
+async def test_purge_deletes_and_a_marker_of_all_keys(
+    nc: Client, js: JetStream, nats_server: NatsServer
+) -> None:
+    """Whoever does not check keys can store one that the server takes for all of them."""
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    header = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+    size = len(header)
+    head = f"HPUB $KV.{bucket.name}.* {size} {size}\r\n".encode()
+    reader, writer = await asyncio.open_connection(nats_server.host, nats_server.port)
+    writer.write(b'CONNECT {"headers":true,"verbose":false}\r\n' + head + header + b"\r\nPING\r\n")
+    while b"PONG" not in await reader.readline():
+        pass
+    writer.close()
+    await writer.wait_closed()
+    stream = await stream_of(js, bucket)
+
+    async def stored() -> bool:
+        return (await stream.info()).state.messages == 2
+
+    await eventually(stored)
+    await bucket.delete("b")
+    assert await bucket.purge_deletes(0) == 1
+    assert await listed(bucket.keys()) == ["a"]
+
+
+async def test_create_without_the_permission_to_ask_the_leader(
+    start_server: StartServer, connect: Connect
+) -> None:
+    may = ["$KV.B.>", "$JS.API.STREAM.INFO.KV_B", "$JS.API.DIRECT.GET.KV_B.>"]
+    some = {"user": "some", "password": "x", "permissions": {"publish": may}}
+    server = start_server(users=[{"user": "all", "password": "x"}, some])
+    admin = await connect(server.url, user="all", password="x")
+    await admin.jetstream().create_key_value(bucket="B")
+    nc = await connect(server.url, user="some", password="x")
+    bucket = await nc.jetstream().key_value("B")
+    await bucket.create("a", b"1")
+    with pytest.raises(KeyExistsError):
+        await bucket.create("a", b"2")
+    await bucket.delete("a")
+    revision = await bucket.create("a", b"3")
+    assert (await bucket.get("a")).revision == revision == 3
 
 
 @conformance("KV", SECTION, "a full bucket: 10077 with code 503, and no outage")

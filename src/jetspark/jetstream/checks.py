@@ -43,6 +43,8 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
 
 def check_range(field: str, value: int, least: int, most: int) -> None:
     """Refuse a number that a server would refuse or take for another one."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidOptionError(f"{field} must be a whole number, not {value!r}")
     if not least <= value <= most:
         unlimited = ", where -1 is unlimited" if least == -1 else ""
         raise InvalidOptionError(f"{field} must be {least} to {most}{unlimited}, not {value}")

@@ -173,13 +173,21 @@ class ConsumerConfig(Config, frozen=True, kw_only=True):
             check_filter("filter_subject", self.filter_subject)
             if self.filter_subjects:
                 raise InvalidOptionError("set filter_subject or filter_subjects, not both")
+        known: dict[str, None] = {}
+        wide: list[str] = []  # of those
         for index, subject in enumerate(self.filter_subjects):
             check_filter(f"filter_subjects[{index}]", subject)
-            for other in self.filter_subjects[:index]:
+            is_wide = "*" in subject or ">" in subject
+            # There may be many without wildcards, which overlap only if they are the same.
+            others = known if is_wide or subject in known else wide
+            for other in others:
                 if subject_is_subset(subject, other) or subject_is_subset(other, subject):
                     raise InvalidOptionError(
                         f"filter_subjects overlap: {other!r} and {subject!r}; keep the wider one"
                     )
+            known[subject] = None
+            if is_wide:
+                wide.append(subject)
 
     def _validate_acks(self) -> None:
         check_duration("ack_wait", self.ack_wait)

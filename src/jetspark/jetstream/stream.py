@@ -67,17 +67,31 @@ class Stream(StreamReader):
             body["subjects_filter"] = subjects_filter
         response = await self._request_info(body)
         if subjects_filter is not None:
-            subjects = _subjects(response)
-            offset = len(subjects)
-            # A server lists 100,000 of them at a time.
-            while offset < response.get("total", 0):
-                page = _subjects(await self._request_info({**body, "offset": offset}))
-                if not page:
-                    break  # some have gone meanwhile
-                subjects.update(page)
-                offset += len(page)
+            await self._add_pages(response, body)
         self.cached_info = self.api.decode(StreamInfo, response)
         return self.cached_info
+
+    async def _add_pages(self, response: dict[str, Any], body: dict[str, Any]) -> None:
+        """Add the subjects that are missing: a server lists 100,000 at a time, in their order.
+
+        Each page begins with the last subject of the one before, or earlier: where subjects have
+        gone meanwhile, others have moved to a place that would not be looked at again.
+        """
+        subjects = _subjects(response)
+        end, last, back = len(subjects), max(subjects, default=""), 1
+        total = response.get("total", 0)
+        while end < total or back > 1:
+            offset = max(end - back, 0)
+            page = await self._request_info({**body, "offset": offset})
+            found, total = _subjects(page), page.get("total", 0)
+            if offset and not (found and min(found) <= last):
+                back *= 100
+                continue
+            subjects.update(found)
+            newest = max(found, default=last)
+            if newest <= last:
+                return
+            end, last, back = offset + len(found), newest, 1
 
     async def _request_info(self, body: dict[str, Any] | None = None) -> dict[str, Any]:
         return await self.api.request(

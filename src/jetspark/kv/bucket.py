@@ -20,11 +20,12 @@ from jetspark.errors import (
     MessageNotFoundError,
     MessageTTLDisabledError,
     NoStreamResponseError,
+    PermissionsError,
     RevisionMismatchError,
     StreamNotFoundError,
     WrongLastSequenceError,
 )
-from jetspark.jetstream import PublishAck, StreamConfig
+from jetspark.jetstream import PublishAck, StoredMessage, StreamConfig
 from jetspark.jetstream.api import RETRY_DELAY
 from jetspark.jetstream.checks import UINT64, check_range
 from jetspark.jetstream.codec import to_timedelta
@@ -127,14 +128,32 @@ class KeyValue(BucketReader[T]):
     async def _marker(self, key: str, stored: str, error: WrongLastSequenceError) -> int:
         """The revision of the marker in the place of a deleted key; 0 if that is gone, too."""
         try:
-            # From the leader: another server, or a mirror, might not have heard of it yet.
-            message = await self._origin.get_last_message(self._prefix + stored)
+            message = await self._latest_message(self._prefix + stored, error.last_sequence or 0)
         except MessageNotFoundError:
             return 0
         entry = self._form.of_stored(message)
         if not entry.deleted:
             raise self._exists(key, error) from error
         return entry.revision
+
+    async def _latest_message(self, subject: str, sequence: int) -> StoredMessage:
+        """The last message of a subject, which had at least this sequence.
+
+        From the leader: another server, or a mirror, might not have heard of it yet. Whoever may
+        not ask that one waits for the others.
+        """
+        try:
+            return await self._origin.get_last_message(subject)
+        except PermissionsError:
+            if not self._messages.direct:
+                raise
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._timeout
+        while True:
+            message = await self._messages.last(subject)
+            if message.sequence >= sequence or loop.time() + RETRY_DELAY >= end:
+                return message
+            await asyncio.sleep(RETRY_DELAY)
 
     def _exists(self, key: str, error: WrongLastSequenceError) -> KeyExistsError:
         message = f"bucket {self.name!r}: key {key!r} exists; use put or update to change it"
@@ -145,6 +164,7 @@ class KeyValue(BucketReader[T]):
 
         Raises `RevisionMismatchError` if someone else was faster.
         """
+        check_range("revision", revision, 0, UINT64)  # None would be a put
         data = self._encoded(key, value)
         return await self._compare_and_set(key, data, {}, revision)
 
@@ -208,6 +228,8 @@ class KeyValue(BucketReader[T]):
                     markers.pop(entry._key, None)
         removed = 0
         for stored, marker in markers.items():
+            if "*" in stored or ">" in stored:
+                continue  # no client should write that, and the server would purge other keys
             old = age <= timedelta(0) or marker.created <= limit
             removed += await self._context.purge_stream(
                 self._messages.name,

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast, overload
 
 import msgspec
 
-from jetspark.errors import InvalidKeyError
+from jetspark.errors import InvalidKeyError, InvalidOptionError
 
 __all__ = [
     "Base64KeyCodec",
@@ -21,9 +21,26 @@ __all__ = [
     "KeyCodecChain",
     "PathKeyCodec",
     "ValueCodec",
+    "check_codecs",
 ]
 
 T = TypeVar("T")
+
+
+def check_codecs(codec: object, key_codec: object) -> None:
+    """Refuse what is no codec, such as the class of one."""
+    methods = ("encode", "decode")
+    _check("codec", codec, methods)
+    _check("key_codec", key_codec, (*methods, "encode_filter"))
+
+
+def _check(option: str, codec: object, methods: tuple[str, ...]) -> None:
+    if codec is not None and (
+        isinstance(codec, type) or not all(callable(getattr(codec, each, None)) for each in methods)
+    ):
+        raise InvalidOptionError(
+            f"{option} must be an object with the methods {', '.join(methods)}, not {codec!r}"
+        )
 
 
 class ValueCodec(Protocol[T]):

@@ -66,6 +66,14 @@ class KeyValueConfig(Config, frozen=True, kw_only=True):
             for name in ("sources", "limit_marker_ttl"):
                 if getattr(self, name):
                     raise InvalidOptionError(f"a mirror cannot have {name}; its origin may")
+            if self.mirror.subject_transforms:
+                raise InvalidOptionError(
+                    "mirror.subject_transforms: a mirror has the keys of its origin; for others, "
+                    "make a bucket with sources"
+                )
+        for source in (self.mirror, *self.sources):
+            if source is not None and not source.name:
+                raise InvalidOptionError("mirror and sources need the name of a bucket")
         for index, source in enumerate(self.sources):
             if source.filter_subject:
                 raise InvalidOptionError(
@@ -131,6 +139,17 @@ class KeyValueConfig(Config, frozen=True, kw_only=True):
         }
         fields["allow_msg_ttl"] = wanted.allow_msg_ttl or present.allow_msg_ttl
         return present.replace(**fields)
+
+    def describes(self, present: StreamConfig) -> bool:
+        """Whether a stream is this bucket, but for what a bucket does not decide about.
+
+        Older clients had another `discard`, and no `allow_direct`; both do not count.
+        """
+        wanted = self.changed(present)
+        return KeyValueConfig.from_stream(present) == KeyValueConfig.from_stream(wanted) and all(
+            getattr(present, name) == getattr(wanted, name)
+            for name in ("subjects", "mirror_direct", "allow_rollup_hdrs", "deny_purge")
+        )
 
     @classmethod
     def from_stream(cls, config: StreamConfig) -> KeyValueConfig:

@@ -71,8 +71,16 @@ def check_filter(pattern: object, bucket: str) -> str:
 
 def merge_filters(patterns: Iterable[str], bucket: str) -> list[str]:
     """The patterns without those that others contain; servers refuse what overlaps."""
+    patterns = list(dict.fromkeys(patterns))
+    # Two keys that differ have nothing in common, and there may be many.
+    keys = [pattern for pattern in patterns if is_key(pattern)]
+    wide = _merge_wildcards([pattern for pattern in patterns if not is_key(pattern)], bucket)
+    return wide + [key for key in keys if not any(subject_is_subset(key, each) for each in wide)]
+
+
+def _merge_wildcards(patterns: list[str], bucket: str) -> list[str]:
     kept: list[str] = []
-    for pattern in dict.fromkeys(patterns):
+    for pattern in patterns:
         if any(subject_is_subset(pattern, other) for other in kept):
             continue
         kept = [other for other in kept if not subject_is_subset(other, pattern)]

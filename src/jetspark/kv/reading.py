@@ -7,7 +7,8 @@ keys, or all revisions of one, is a watch that ends where the initial data end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -15,6 +16,8 @@ import msgspec
 from jetspark.errors import (
     APIError,
     DisconnectedError,
+    InvalidArgumentError,
+    InvalidKeyError,
     InvalidOptionError,
     JetStreamError,
     KeyDeletedError,
@@ -65,6 +68,7 @@ _KEYS_KEPT = 4096
 _LONG_KEY = 1024  # characters; longer ones might not fit into the line of a request
 _PLAIN_REST = 100  # bytes, behind stream and subject: sequence and time take less
 _AT_A_TIME = 100  # requests, where many are needed
+_REST_OF_REQUEST = 4096  # bytes
 
 
 class Key(msgspec.Struct, frozen=True, gc=False):
@@ -141,8 +145,16 @@ class BucketReader(Generic[T]):
             return self._kept[key]
         except (KeyError, TypeError):
             pass
-        stored = key if self._key_codec is None else self._key_codec.encode(key)
-        check_key(stored, self.name)
+        if self._key_codec is None:
+            stored = key
+            check_key(stored, self.name)
+        else:
+            stored = self._encoded_key(key, self._key_codec.encode)
+            if not is_key(stored):
+                raise InvalidKeyError(
+                    f"bucket {self.name!r}: key {key!r} becomes {stored!r} with the key_codec, "
+                    "which is no valid key"
+                )
         in_answer = f"\r\nNats-Subject: {self._prefix}{stored}\r\n".encode()
         found = Key(
             stored,
@@ -156,6 +168,20 @@ class BucketReader(Generic[T]):
                 self._kept.clear()
             self._kept[key] = found
         return found
+
+    def _encoded_key(self, key: str, encode: Callable[[str], str]) -> str:
+        if not isinstance(key, str):
+            raise InvalidKeyError(
+                f"bucket {self.name!r}: a key must be a str, not {type(key).__name__}"
+            )
+        try:
+            return encode(key)
+        except InvalidKeyError:
+            raise
+        except Exception as error:
+            raise InvalidKeyError(
+                f"bucket {self.name!r}: the key_codec does not take {key!r}: {error}"
+            ) from error
 
     async def get(self, key: str, revision: int | None = None) -> KeyValueEntry[T]:
         """The latest entry of a key, or one of its earlier revisions.
@@ -206,6 +232,8 @@ class BucketReader(Generic[T]):
                 message = await self._messages.at(revision)
         except MessageNotFoundError as error:
             raise self._not_found(key, revision, error) from error
+        except StreamNotFoundError as error:
+            raise bucket_not_found(self.name, error) from error
         if message.subject != subject:
             raise self._not_found(key, revision)
         return self._form.of_stored(message)
@@ -240,13 +268,39 @@ class BucketReader(Generic[T]):
         keys that have up to a megabyte, all of them from one moment, on a server of version 2.11.
         On an older one, and where wildcards match more, it is one after the other.
         """
+        if not isinstance(keys, Iterable):
+            raise InvalidArgumentError(
+                f"bucket {self.name!r}: get_many takes keys, not {type(keys).__name__}"
+            )
         patterns = [self._filter(key) for key in ([keys] if isinstance(keys, str) else keys)]
         patterns = list(dict.fromkeys(patterns))
         entries: dict[str, KeyValueEntry[T]] = {}
-        for start in range(0, len(patterns), SUBJECTS_AT_A_TIME):
-            for entry in await self._latest(patterns[start : start + SUBJECTS_AT_A_TIME]):
+        for portion in self._portions(patterns):
+            for entry in await self._latest(portion):
                 entries[entry.key] = entry
         return {key: entry for key, entry in entries.items() if not entry.deleted}
+
+    def _portions(self, patterns: list[str]) -> Iterator[list[str]]:
+        """As many at a time as a server looks up, and as fit into a request."""
+        portion: list[str] = []
+        size = 0
+        for pattern in patterns:
+            size += self._size_of(pattern)
+            if portion and (len(portion) == SUBJECTS_AT_A_TIME or size > self._room):
+                yield portion
+                portion, size = [], self._size_of(pattern)
+            portion.append(pattern)
+        if portion:
+            yield portion
+
+    @property
+    def _room(self) -> int:
+        """How many bytes of patterns may be in a request; the rest of it is not long."""
+        most = self._client.max_payload
+        return most - _REST_OF_REQUEST if most >= 0 else sys.maxsize
+
+    def _size_of(self, pattern: str) -> int:
+        return len(self._prefix) + len(pattern) + len('"",')
 
     async def _latest(self, patterns: list[str]) -> list[KeyValueEntry[T]]:
         """The latest entries of keys, markers included."""
@@ -283,7 +337,12 @@ class BucketReader(Generic[T]):
         found: list[KeyValueEntry[T] | None] = []
         for start in range(0, len(stored), _AT_A_TIME):
             portion = stored[start : start + _AT_A_TIME]
-            found += await asyncio.gather(*map(self._get_if_there, portion))
+            gets = [asyncio.ensure_future(self._get_if_there(key)) for key in portion]
+            try:
+                found += await asyncio.gather(*gets)
+            finally:
+                for get in gets:  # if one has failed
+                    get.cancel()
         return [entry for entry in found if entry is not None]
 
     async def _get_if_there(self, stored: str) -> KeyValueEntry[T] | None:
@@ -291,6 +350,8 @@ class BucketReader(Generic[T]):
             return self._form.of_stored(await self._messages.last(self._prefix + stored))
         except MessageNotFoundError:
             return None
+        except StreamNotFoundError as error:
+            raise bucket_not_found(self.name, error) from error
 
     async def _initial(
         self, pattern: str, options: OrderedOptions | None = None
@@ -372,7 +433,7 @@ class BucketReader(Generic[T]):
         the values.
         """
         options: OrderedOptions = {"headers_only": meta_only}
-        if include_history and updates_only:
+        if include_history and updates_only and resume_from_revision is None:
             raise InvalidOptionError("include_history and updates_only exclude each other")
         if resume_from_revision is not None:
             check_range("resume_from_revision", resume_from_revision, 1, UINT64)
@@ -400,9 +461,10 @@ class BucketReader(Generic[T]):
         if "opt_start_seq" not in options:
             options.setdefault("deliver_policy", DeliverPolicy.LAST_PER_SUBJECT)
         only: list[str] | None = None
-        if len(patterns) > 1 and not api_level(self._stream_config.metadata):
-            # A server before 2.11 counts wrong with some of these, and the initial data would seem
-            # to end too soon.
+        # A server before 2.11 counts wrong with some of several, and the initial data would seem to
+        # end too soon.
+        uncounted = len(patterns) > 1 and not api_level(self._stream_config.metadata)
+        if uncounted or sum(map(self._size_of, patterns)) > self._room:
             only, patterns = patterns, [">"]
         options["filter_subjects"] = [self._prefix + pattern for pattern in patterns]
         return KeyValueWatcher(
@@ -415,8 +477,8 @@ class BucketReader(Generic[T]):
         )
 
     def _filter(self, pattern: str) -> str:
-        if self._key_codec is not None and pattern:
-            pattern = self._key_codec.encode_filter(pattern)
+        if self._key_codec is not None and pattern != "":
+            pattern = self._encoded_key(pattern, self._key_codec.encode_filter)
         return check_filter(pattern, self.name)
 
     def _filters(self, patterns: Iterable[str]) -> list[str]:

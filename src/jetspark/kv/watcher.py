@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from jetspark.connection.deadline import deadline
 from jetspark.errors import (
+    InvalidArgumentError,
     IteratorClosedError,
     JetSparkError,
     StreamNotFoundError,
@@ -30,7 +31,7 @@ from jetspark.protocol.subjects import subject_matches
 
 from .entry import EntryForm, KeyValueEntry, KeyValueOperation, operation_of
 from .failures import bucket_not_found
-from .names import stream_of
+from .names import is_key, stream_of
 
 if TYPE_CHECKING:
     from .management import KeyValues
@@ -40,6 +41,8 @@ __all__ = ["KeyValueWatcher"]
 T = TypeVar("T")
 
 EXPIRES = 30.0  # seconds that a request of the watch waits on the server
+FIRST_LOOK = 0.1  # seconds without an entry until the server is asked whether one will come
+LONGEST_LOOK = 5.0
 FIRST_ON_ORDER = 256  # entries, until the size of some is known
 ON_ORDER_BYTES = 4 * 1024 * 1024
 FEWEST_ON_ORDER = 16
@@ -98,14 +101,38 @@ class _Feed(OrderedFeed):
 
     async def next_batch(self) -> Sequence[Frame]:
         """What has arrived next; empty: the end of the initial data."""
+        patience = FIRST_LOOK
         while not self._batches:
             if self._ended:
                 self._raise_end()
-            await self._arrival()
+            if self._initial is None:
+                await self._arrival()
+                continue
+            look_at = self._loop.time() + patience
+            await self._arrival(look_at)
+            if self._loop.time() >= look_at and not self._batches:
+                patience = min(2 * patience, LONGEST_LOOK)
+                await self._look()
         frames = self._take_frames(MOST_ON_ORDER)
         if frames:
             self._adapt(frames)
         return frames
+
+    async def _look(self) -> None:
+        """Ask whether the initial data have an end: what has expired or was purged never comes."""
+        name = self.consumer.name
+        try:
+            info = await self.consumer.info()
+        except JetSparkError:
+            return  # what is wrong will show itself
+        if (
+            self._initial is not None
+            and self.consumer.name == name
+            and self._renewal is None
+            and not info.num_pending
+            and info.delivered.consumer_seq == self._check.consumer_sequence
+        ):
+            self._end_initial()
 
     def _adapt(self, frames: Sequence[Frame]) -> None:
         """Have so many entries on order as make up a certain size."""
@@ -167,10 +194,13 @@ class KeyValueWatcher(Generic[T]):
         self._context = context
         self._form = form
         self._options = options
-        self._only = only  # patterns, if the server does not look at them
+        # Patterns, if the server does not look at them.
+        self._only_keys = None if only is None else frozenset(filter(is_key, only))
+        self._only_like = [pattern for pattern in only or () if not is_key(pattern)]
         self._ignore_deletes = ignore_deletes
         self._on_warning = on_warning
         self._feed: _Feed | None = None
+        self._starting = False
         self._stopped = False
         self._entries: Iterator[KeyValueEntry[T]] = iter(())  # the batch being taken
         self.initial_done = False
@@ -182,6 +212,18 @@ class KeyValueWatcher(Generic[T]):
         return self._form.bucket
 
     async def _start(self) -> None:
+        if self._starting:
+            raise InvalidArgumentError(
+                f"bucket {self.bucket!r}: watch: two tasks begin it; begin it in one, or give each "
+                "its own"
+            )
+        self._starting = True
+        try:
+            await self._open()
+        finally:
+            self._starting = False
+
+    async def _open(self) -> None:
         plan = OrderedPlan(push=False, **self._options)
         series = OrderedSeries(self._context, stream_of(self.bucket), plan)
         try:
@@ -227,7 +269,7 @@ class KeyValueWatcher(Generic[T]):
             if not (frames := await self._next_batch()):
                 self.initial_done = True
                 return None
-            if self._only is not None:
+            if self._only_keys is not None:
                 frames = [frame for frame in frames if self._is_wanted(frame[0])]
             if self._ignore_deletes:
                 frames = [
@@ -239,7 +281,9 @@ class KeyValueWatcher(Generic[T]):
 
     def _is_wanted(self, subject: bytes) -> bool:
         key = subject[self._form.start :].decode("utf-8", "surrogateescape")
-        return any(subject_matches(pattern, key) for pattern in self._only or ())
+        return key in (self._only_keys or ()) or any(
+            subject_matches(pattern, key) for pattern in self._only_like
+        )
 
     async def _next_batch(self) -> Sequence[Frame]:
         if self._stopped:

@@ -122,9 +122,7 @@ class OrderedSeries:
         return (await self._context.create_consumer(self.stream, config)).cached_info
 
     async def check_stream(self, start: int | None) -> None:
-        """Raise if the stream is not the one any more to which a sequence belongs."""
-        if start is None:
-            return
+        """Raise if the stream is another one now, or ends before the sequence to begin with."""
         context = f"stream {self.stream!r}"
         try:
             info = await self.api.fetch(
@@ -140,7 +138,7 @@ class OrderedSeries:
             and self._opened is not None
             and info.created > self._opened + CLOCKS_DIFFER
         )
-        if newer or info.state.last_seq < start - 1:
+        if newer or (start is not None and info.state.last_seq < start - 1):
             raise StreamReplacedError(
                 f"{context} was deleted and created again (at {info.created}); what it holds now "
                 f"cannot be a continuation. {StreamReplacedError.advice.capitalize()}"
