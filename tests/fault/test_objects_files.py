@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from jetspark import Client
-from jetspark.errors import DigestMismatchError, JetSparkError, ObjectNotFoundError
+from jetspark.errors import (
+    DigestMismatchError,
+    InvalidArgumentError,
+    JetSparkError,
+    ObjectNotFoundError,
+)
 from jetspark.objects import ObjectStore
 from jetspark.server import NatsServer
 from tests.support.conformance import conformance
@@ -96,6 +101,26 @@ async def test_the_file_is_replaced(store: ObjectStore, target: Path) -> None:
     assert mode_of(fresh) == mode, "other permissions than a file that open() makes"
 
 
+async def test_long_names(store: ObjectStore, tmp_path: Path) -> None:
+    for length in (226, 227, 255):
+        target = tmp_path / ("n" * length)
+        await store.get_file("o", target)
+        assert data_of(target) == DATA
+
+
+async def test_permissions_are_kept(store: ObjectStore, target: Path) -> None:
+    for mode in (0o600, 0o751):
+        os.chmod(target, mode)
+        seen: set[int] = set()
+
+        def look(*_: Any, seen: set[int] = seen) -> None:
+            seen.update(mode_of(path) & 0o777 for path in target.parent.iterdir())
+
+        await store.get_file("o", target, on_progress=look)
+        assert seen == {mode}, "others could look into the temporary file"
+        assert mode_of(target) & 0o777 == mode
+
+
 async def test_an_object_that_is_missing(store: ObjectStore, target: Path) -> None:
     with pytest.raises(ObjectNotFoundError):
         await store.get_file("missing", target)
@@ -134,7 +159,7 @@ async def test_directories_that_cannot_be_written(
 async def test_the_target_is_a_directory(nc: Client, store: ObjectStore, tmp_path: Path) -> None:
     directory = tmp_path / "directory"
     directory.mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(InvalidArgumentError, match="is a directory"):
         await store.get_file("o", directory)
     assert os.listdir(tmp_path) == ["directory"]
     assert os.listdir(directory) == []

@@ -15,11 +15,14 @@ from jetspark.errors import (
     BadObjectError,
     BucketNotFoundError,
     DigestMismatchError,
+    InvalidBucketNameError,
+    IteratorClosedError,
     LinkError,
+    MessageNotFoundError,
     ObjectNotFoundError,
     TimeoutError,
 )
-from jetspark.objects import feed, reader
+from jetspark.objects import chunk_feed, feed, reader
 from jetspark.server import NatsServer
 from tests.support.clients import Connect
 from tests.support.conformance import conformance
@@ -31,6 +34,7 @@ from tests.support.objects import (
     content,
     digest_of,
     make_store,
+    meta_subject,
     raw_meta,
     read,
     store_meta,
@@ -107,6 +111,10 @@ async def test_progress(store: ObjectStore) -> None:
     )
     await part.read()
     assert seen == [(CHUNK - 10, CHUNK), (CHUNK, CHUNK)]
+    seen.clear()
+    await store.put("empty", b"")
+    await (await store.get("empty", on_progress=lambda *args: seen.append(args))).read()
+    assert seen == []
 
 
 async def test_two_at_a_time_from_one_store(js: JetStream, store: ObjectStore) -> None:
@@ -123,7 +131,7 @@ async def test_giving_up_early(js: JetStream, store: ObjectStore) -> None:
         pass
     async with await store.get("o") as chunks:
         await anext(chunks)
-    with pytest.raises(StopAsyncIteration):
+    with pytest.raises(IteratorClosedError, match="reading was stopped"):
         await anext(chunks)
     await (await store.get("o")).stop()
     await assert_no_consumers(js, store.name)
@@ -231,6 +239,44 @@ async def test_chunks_that_do_not_come(nc: Client, store: ObjectStore) -> None:
             await chunks.read()
 
 
+async def test_a_replica_that_does_not_have_the_object_yet(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cluster a direct get may be answered by such a one."""
+    direct_get = store._records._reader.direct_get_last
+    await store.put("p", b"old")
+    await store.delete("p")
+    deleted = await direct_get(meta_subject(store.name, "p"))
+    await store.put("p", b"new")
+
+    async def behind(subject: str) -> Any:
+        if subject == deleted.subject:
+            return deleted
+        raise MessageNotFoundError("not yet")
+
+    monkeypatch.setattr(store._records._reader, "direct_get_last", behind)
+    assert await read(store, "o") == DATA
+    assert await read(store, "p") == b"new"
+    await store.add_link("l", "o")
+    await store.add_link("m", "p")
+    with pytest.raises(ObjectNotFoundError):
+        await store.get("q")
+
+
+async def test_a_link_to_what_only_a_replica_still_has(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = await store._records._reader.direct_get_last(meta_subject(store.name, "o"))
+    await store.delete("o")
+
+    async def behind(subject: str) -> Any:
+        return there
+
+    monkeypatch.setattr(store._records._reader, "direct_get_last", behind)
+    with pytest.raises(ObjectNotFoundError, match="it has been deleted"):
+        await store.add_link("l", "o")
+
+
 @conformance("OBJ", "Get", "an object that is replaced in between is read as the new one")
 async def test_a_description_that_is_too_old(
     nc: Client, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
@@ -273,14 +319,14 @@ async def test_a_replica_that_is_behind(
     chunks._feed.pending = 0
     assert await chunks.read() == DATA[CHUNK:]
     await store.put("p", DATA, chunk_size=CHUNK)
-    open_feed = feed.Feed.open
+    open_feed = chunk_feed.ChunkFeed.open
 
-    async def behind(*args: Any, **options: Any) -> feed.Feed:
+    async def behind(*args: Any, **options: Any) -> chunk_feed.ChunkFeed:
         opened = await open_feed(*args, **options)
         opened.pending = 7
         return opened
 
-    monkeypatch.setattr(feed.Feed, "open", behind)
+    monkeypatch.setattr(chunk_feed.ChunkFeed, "open", behind)
     assert await read(store, "p") == DATA
     assert looked[-1] == 51
 
@@ -435,3 +481,16 @@ async def test_links_in_a_circle(nc: Client, store: ObjectStore) -> None:
         await store.get("a")
     with pytest.raises(LinkError, match="object 'self'"):
         await store.get("self")
+
+
+async def test_a_link_to_a_store_that_cannot_be(nc: Client, store: ObjectStore) -> None:
+    for bucket, error in (("a.b", InvalidBucketNameError), ("missing", BucketNotFoundError)):
+        options = {"link": {"bucket": bucket, "name": "o"}}
+        await store_meta(
+            nc,
+            store.name,
+            "l",
+            {"name": "l", "bucket": store.name, "nuid": "N", "options": options},
+        )
+        with pytest.raises(error, match=f"object 'l' in store {store.name!r}"):
+            await store.get("l")

@@ -166,13 +166,20 @@ async def test_names(js: JetStream, store: ObjectStore, name: str) -> None:
     assert [info.name async for info in store.list()] == [name]
 
 
-async def test_progress(store: ObjectStore) -> None:
+async def test_progress(store: ObjectStore, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     await store.put("o", DATA, chunk_size=100_000, on_progress=lambda *args: seen.append(args))
     assert seen == [(100_000, 300_000), (200_000, 300_000), (300_000, 300_000)]
     seen.clear()
     await store.put("o", [DATA], chunk_size=200_000, on_progress=lambda *args: seen.append(args))
     assert seen == [(200_000, None), (300_000, None)]
+    seen.clear()
+    (tmp_path / "file").write_bytes(DATA)
+    await store.put_file("o", tmp_path / "file", on_progress=lambda *args: seen.append(args))
+    assert seen[-1] == (300_000, 300_000)
+    seen.clear()
+    await store.put("o", b"", on_progress=lambda *args: seen.append(args))
+    assert seen == []
 
 
 async def test_many_small_chunks(store: ObjectStore) -> None:
@@ -263,6 +270,12 @@ async def test_what_is_refused_before_anything_is_sent(nc: Client, store: Object
         (InvalidOptionError, "max_payload", store.put("o", DATA, chunk_size=nc.max_payload + 1)),
         (InvalidOptionError, "metadata", store.put("o", DATA, metadata={"a": 1})),  # type: ignore[dict-item]
         (InvalidArgumentError, "headers", store.put("o", DATA, headers=["a"])),  # type: ignore[arg-type]
+        (InvalidOptionError, "headers", store.put("o", DATA, headers={"a": 1})),  # type: ignore[dict-item]
+        (InvalidArgumentError, "description", store.put("o", DATA, description="\ud800")),
+        (InvalidArgumentError, "headers", store.put("o", DATA, headers={"a": "\ud800"})),
+        (InvalidArgumentError, "on_progress", store.put("o", DATA, on_progress=5)),  # type: ignore[arg-type]
+        (InvalidArgumentError, "on_progress", store.put("o", DATA, on_progress=read)),  # type: ignore[arg-type]
+        (FileNotFoundError, "missing", store.put_file("o", "/missing")),
         (MaxPayloadError, "object 'o'", store.put("o", DATA, description="d" * nc.max_payload)),
         (InvalidNameError, "empty", store.get("")),
         (InvalidNameError, "empty", store.info("")),
@@ -311,6 +324,21 @@ async def test_a_full_store(js: JetStream) -> None:
         await store.put("o", DATA)
     assert await read(store, "o") == DATA
     await assert_tidy(js, store, "o")
+
+
+async def test_a_full_store_says_what_to_do_and_lets_objects_go(js: JetStream) -> None:
+    store = await make_store(js)
+    await store.put("o", DATA)
+    await store.put("p", b"other")
+    status = await store.status()
+    await js.update_object_store(status.config.replace(max_bytes=status.size + 10))
+    with pytest.raises(StoreFailedError, match="delete something, or give it more max_bytes"):
+        await store.update_meta("o", description="new")
+    await store.delete("o")
+    assert (await store.info("o", show_deleted=True)).deleted
+    await assert_tidy(js, store, "p")
+    await store.put("o", DATA[:10])
+    await assert_tidy(js, store, "o", "p")
 
 
 @conformance("OBJ", "Put", "a chunk over max_msg_size: 10054")

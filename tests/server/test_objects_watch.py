@@ -12,6 +12,7 @@ import pytest_asyncio
 from jetspark import Client, JetStream, ObjectInfo, ObjectStore, ObjectWatcher
 from jetspark.errors import (
     BucketNotFoundError,
+    InvalidArgumentError,
     InvalidOptionError,
     IteratorClosedError,
     TimeoutError,
@@ -164,6 +165,18 @@ async def test_many_changes_while_the_first_are_taken(js: JetStream) -> None:
 
 
 # -- the end ------------------------------------------------------------------------------------
+
+
+async def test_two_tasks_begin_it(js: JetStream, store: ObjectStore) -> None:
+    watcher = store.watch()
+    first = asyncio.ensure_future(watcher.next(5))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidArgumentError, match="two tasks begin it"):
+        await watcher.next(5)
+    assert await first is not None
+    stream = await backing_stream(js, store.name)
+    assert len([name async for name in stream.consumer_names()]) == 1
+    await watcher.stop()
 
 
 async def test_stop_while_somebody_waits(js: JetStream, store: ObjectStore) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import array
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,87 @@ async def test_a_text_that_may_be_a_path() -> None:
         await chunks("file", 10)
 
 
-def test_sizes_that_are_known() -> None:
+class Lines(AsyncFile):
+    """A file of another library, which can be iterated over as well."""
+
+    most = 0
+
+    async def read(self, size: int = -1) -> bytes:
+        self.most = max(self.most, size)
+        return await super().read(size)
+
+    async def readline(self) -> bytes:
+        return self._file.readline()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        raise AssertionError("a line may have any length")
+
+
+async def test_async_files_are_read_in_blocks() -> None:
+    lines = Lines(DATA)
+    assert await chunks(lines, 1000) == expected(DATA, 1000)
+    assert lines.most <= source.READ_SIZE
+    stream = asyncio.StreamReader()
+    stream.feed_data(DATA * 20)
+    stream.feed_eof()
+    assert await chunks(stream, 1000) == expected(DATA * 20, 1000)
+
+
+async def test_a_file_that_does_not_block() -> None:
+    receive, send = os.pipe()
+    os.set_blocking(receive, False)
+    os.write(send, DATA[:10])
+    with (
+        os.fdopen(receive, "rb", buffering=0) as file,
+        os.fdopen(send, "wb"),
+        pytest.raises(InvalidArgumentError, match="set_blocking"),
+    ):
+        await chunks(file, 4)
+
+
+class OneBuffer:
+    """A source that uses its only buffer again and again, and leaves nothing in it."""
+
+    def __init__(self, data: bytes) -> None:
+        self._blocks = expected(data, 1000)
+        self._buffer = bytearray()
+
+    def read(self, size: int) -> bytearray:
+        self._buffer.clear()
+        if self._blocks:
+            self._buffer += self._blocks.pop(0)
+        return self._buffer
+
+    def __iter__(self) -> Iterator[bytearray]:
+        while self.read(0):
+            yield self._buffer
+
+    async def again(self) -> AsyncIterator[bytearray]:
+        for block in self:
+            yield block
+
+
+@pytest.mark.parametrize("size", [1, 300, 1000, 1024, 5000])
+async def test_a_buffer_that_is_used_again(size: int) -> None:
+    assert await chunks(OneBuffer(DATA), size) == expected(DATA, size)
+    assert await chunks(iter(OneBuffer(DATA)), size) == expected(DATA, size)
+    assert await chunks(OneBuffer(DATA).again(), size) == expected(DATA, size)
+
+
+async def test_what_is_no_regular_file(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(InvalidArgumentError, match="is no regular file"):
+        await chunks(fifo, 10)
+    with pytest.raises(InvalidArgumentError, match="is no regular file"):
+        size_of(fifo)
+    with pytest.raises(IsADirectoryError):
+        await chunks(tmp_path, 10)
+
+
+def test_sizes_that_are_known(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert size_of(tmp_path / "file") == 3
     assert size_of(b"abc") == size_of(bytearray(b"abc")) == size_of(memoryview(b"abc")) == 3
     assert size_of(memoryview(array.array("H", [1, 2]))) == 4
     assert size_of([b"abc"]) is size_of(io.BytesIO(b"abc")) is None

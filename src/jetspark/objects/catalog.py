@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from jetspark.connection.nuid import next_nuid
 from jetspark.errors import (
@@ -13,12 +15,14 @@ from jetspark.errors import (
     JetSparkError,
     LinkError,
     ObjectExistsError,
+    StoreFailedError,
 )
 from jetspark.jetstream import DeliverPolicy, StreamInfo
 from jetspark.jetstream.consumer.messages import WarningHandler
 from jetspark.jetstream.stream import purge
 
-from .chunks import purge_chunks
+from .arguments import own_fields, to_meta
+from .chunks import count_chunks, purge_chunks
 from .config import check_store
 from .finishing import to_the_end
 from .info import ObjectInfo, ObjectLink, ObjectMeta, ObjectOptions
@@ -30,14 +34,17 @@ from .names import (
     meta_subject,
     stream_name,
 )
-from .records import Records, Replaced, not_found
+from .records import Records, Replaced, is_full, not_found
 from .watcher import ObjectWatcher
 
 if TYPE_CHECKING:
     from .management import ObjectStores
     from .store import ObjectStore
 
-__all__ = ["Catalog", "own_fields", "to_meta"]
+__all__ = ["Catalog"]
+
+REMOVAL_PATIENCE = 2.0  # seconds for someone who has replaced an object to remove its chunks
+REMOVAL_PAUSE = 0.05
 
 
 class Catalog:
@@ -75,10 +82,22 @@ class Catalog:
     async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
         """Iterate over the objects and links in the store, in the order of their last change.
 
-        Each comes once, also if others write it meanwhile. With `show_deleted`, those that have
-        been deleted are among them.
+        Each comes once, also if others write it meanwhile, or give it another name. With
+        `show_deleted`, those that have been deleted are among them, and one that is being renamed
+        may come with both names.
         """
         seen: dict[str, bool] = {}  # the names that came, and whether they were listed
+        nuids: set[str] = set()  # of what was listed
+
+        def is_wanted(info: ObjectInfo) -> bool:
+            if show_deleted:
+                return True
+            if info.deleted or info.nuid in nuids:
+                return False
+            if info.link is None and is_nuid(info.nuid):
+                nuids.add(info.nuid)
+            return True
+
         last = 0
         async with self.watch() as watcher:
             async for info in watcher:
@@ -86,11 +105,11 @@ class Catalog:
                     break
                 last = info.sequence
                 if not seen.get(info.name):
-                    seen[info.name] = listed = show_deleted or not info.deleted
+                    seen[info.name] = listed = is_wanted(info)
                     if listed:
                         yield info
         for info in await self._records.others(last, seen):  # replaced before their turn
-            if show_deleted or not info.deleted:
+            if is_wanted(info):
                 yield info
 
     def watch(
@@ -138,11 +157,32 @@ class Catalog:
             return current.replace(deleted=True, size=0, chunks=0, digest="")
 
         async def work() -> None:
-            replaced = await records.change(name, mark, await records.read(name))
-            if replaced.old is not replaced.info:
-                await self._purge_replaced(replaced)
+            current = await records.read(name)
+            try:
+                replaced = await records.change(name, mark, current)
+            except StoreFailedError as error:
+                if not is_full(error):
+                    raise
+                await self._delete_first(name, mark, error)
+            else:
+                if replaced.old is not replaced.info:
+                    await self._purge_replaced(replaced)
 
         await to_the_end(work())
+
+    async def _delete_first(
+        self, name: str, mark: Callable[[ObjectInfo | None], ObjectInfo], error: StoreFailedError
+    ) -> None:
+        """Delete an object although there is no room for the mark, which comes afterwards."""
+        current = await self._records.read(name)
+        marked = mark(current)
+        if current is None or marked is current:
+            return
+        if not await self._purge_meta(current):
+            raise error
+        await self._purge_replaced(Replaced(marked, current))
+        with contextlib.suppress(StoreFailedError):  # others may have taken the room
+            await self._records.change(name, lambda there: there or marked, None)
 
     async def _purge_replaced(self, replaced: Replaced) -> None:
         """Remove the chunks of what was replaced; if that fails, only space is lost."""
@@ -167,7 +207,9 @@ class Catalog:
     ) -> ObjectInfo:
         """Change the name, description, headers or metadata of an object or link.
 
-        They are given one by one, or all together as a `meta`. The data stay where they are.
+        They are given one by one, or all together as a `meta`. The data stay where they are. A
+        new name that could not be given to the end can be given again.
+
         Raises `ObjectExistsError` if there is an object of the new name, and `ObjectNotFoundError`
         if there is none of the old one.
         """
@@ -194,30 +236,72 @@ class Catalog:
         records = self._records
 
         def check(current: ObjectInfo | None) -> ObjectInfo:
-            if current is not None and not current.deleted:
-                raise ObjectExistsError(
-                    f"{records.describe(new.name)} exists, so {old.name!r} cannot get its name; "
-                    "delete it first, or choose another name"
-                )
-            return new
+            # If it is there already, such a rename is under way, or has broken off. It is stored
+            # again all the same, so that the other one can see that it is not alone.
+            if current is None or current.deleted or _same_object(current, old):
+                return new
+            raise ObjectExistsError(
+                f"{records.describe(new.name)} exists, so {old.name!r} cannot get its name; "
+                "delete it first, or choose another name"
+            )
 
         # The new name first: what fails in between leaves the object with two names, not none.
         replaced = await records.change(new.name, check, await records.read(new.name))
         try:
-            removed = await self._purge_meta(old)
+            if await self._purge_meta(old) or await self._has_moved(old, replaced):
+                return replaced.info
         except JetSparkError as error:
-            error.add_note(f"The object may have both names now, {old.name!r} and {new.name!r}.")
+            error.add_note(
+                f"The object may have both names now, {old.name!r} and {new.name!r}. Give it the "
+                "new name again to finish that: to delete or replace one of them removes the data."
+            )
             raise
-        if removed:
-            return replaced.info
-        # Someone has replaced or deleted it meanwhile, and its chunks are or will be gone.
-        await self._purge_meta(replaced.info)
         raise ConflictError(
             f"{records.describe(old.name)} was changed while it got another name; look at it, and "
             "try again",
             code=409,
             retryable=True,
         )
+
+    async def _has_moved(self, old: ObjectInfo, replaced: Replaced) -> bool:
+        """Whether an object has got its new name, although it was not we who took the old one away.
+
+        If not, the new name is removed, unless it may be the only one of the object.
+        """
+        records, new = self._records, replaced.info
+        current = await records.read(old.name)
+        if current is None:
+            # Whoever took it away has given it the same new name, or another one.
+            alone = replaced.old is None or not _same_object(replaced.old, old)
+            if alone and await self._purge_meta(new):
+                return False
+            current = await records.read(new.name)
+            return current is not None and not current.deleted and _same_object(current, old)
+        if not _same_object(current, old):
+            # It has been replaced, or there is a new object after another rename like this.
+            if not await self._loses_chunks(old):
+                return True
+        elif not current.deleted:
+            await self._purge_meta(new)
+            return False
+        # The data are gone, so no name must stay, be it changed meanwhile.
+        while (left := await records.read(new.name)) is not None and _same_object(left, old):
+            if left.deleted:
+                break
+            await self._purge_meta(left)
+        return False
+
+    async def _loses_chunks(self, info: ObjectInfo) -> bool:
+        """Whether chunks are gone, or go in a moment, as those of a replaced object do."""
+        if not info.chunks or not is_nuid(info.nuid):
+            return False
+        loop = asyncio.get_running_loop()
+        end = loop.time() + REMOVAL_PATIENCE
+        while await count_chunks(self._context.api, self.name, info.nuid) >= info.chunks:
+            if loop.time() >= end:
+                return False
+            await asyncio.sleep(REMOVAL_PAUSE)
+        return True
 
     async def _purge_meta(self, info: ObjectInfo) -> int:
         """Remove a description, unless there is a later one; returns how many were removed."""
@@ -236,7 +320,8 @@ class Catalog:
         """
         check_object_name(name)
         if isinstance(target, str):
-            target = await self.info(target)
+            check_object_name(target)
+            target = self._records.present(await self._records.read(target), target)
         if not isinstance(target, ObjectInfo) or not target.name or not target.bucket:
             raise LinkError(
                 f"{self._records.describe(name)}: a link needs an object to lead to: give the info "
@@ -277,43 +362,6 @@ class Catalog:
         return (await to_the_end(records.change(name, check, current))).info
 
 
-def to_meta(
-    name: str | ObjectMeta,
-    description: str | None,
-    headers: Mapping[str, str | Sequence[str]] | None,
-    metadata: Mapping[str, str] | None,
-) -> ObjectMeta:
-    """What the owner says, from an object and from single values."""
-    if isinstance(name, ObjectMeta):
-        meta = name
-    else:
-        check_object_name(name)
-        meta = ObjectMeta(name=name)
-    changes: dict[str, Any] = {}
-    if description is not None:
-        changes["description"] = description
-    if headers is not None:
-        changes["headers"] = _header_lists(headers)
-    if metadata is not None:
-        changes["metadata"] = metadata
-    meta = meta.replace(**changes) if changes else meta
-    check_object_name(meta.name)
-    return meta
-
-
-def own_fields(meta: ObjectMeta) -> dict[str, Any]:
-    """Those fields that belong to the owner."""
-    return {
-        "name": meta.name,
-        "description": meta.description,
-        "headers": meta.headers,
-        "metadata": meta.metadata,
-    }
-
-
-def _header_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[str]]:
-    if not isinstance(headers, Mapping):
-        raise InvalidArgumentError(f"headers must be a mapping, not {type(headers).__name__}")
-    return {
-        name: [value] if isinstance(value, str) else list(value) for name, value in headers.items()
-    }
+def _same_object(one: ObjectInfo, other: ObjectInfo) -> bool:
+    """Whether two descriptions are of the same chunks, or of the same link."""
+    return one.nuid == other.nuid and is_nuid(one.nuid)

@@ -139,10 +139,15 @@ class Feed(OrderedFeed):
         if self.received == received and self.consumer.name == name:
             self.pending = info.num_pending
 
-    async def stop(self) -> None:
+    def close(self) -> None:
         """Give up; the server forgets the consumer."""
-        await super().stop()
+        self._discard()
+        self._finish(None)
         self.consumer.series.delete()
+
+    async def stop(self) -> None:
+        """Like `close`."""
+        self.close()
 
 
 def _pending(reply: bytes | None) -> int:

@@ -7,14 +7,19 @@ slows the server down. What is missing is noticed at once: the server says how m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
+import itertools
+import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
 from jetspark.errors import (
     BadObjectError,
     DigestMismatchError,
+    InvalidArgumentError,
+    IteratorClosedError,
     JetSparkError,
     JetStreamNotEnabledError,
     StreamNotFoundError,
@@ -24,6 +29,7 @@ from jetspark.jetstream import OrderedOptions
 from jetspark.jetstream.message import parse_metadata
 from jetspark.protocol import Frame, parse_headers
 
+from .chunk_feed import ChunkFeed
 from .chunks import count_chunks
 from .feed import Feed
 from .info import ObjectInfo
@@ -36,10 +42,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectReader"]
 
-WINDOW_BYTES = 8 * 1024 * 1024  # on order, or here and not taken yet
+WINDOW_BYTES = 8 * 1024 * 1024  # on order, or here and not taken yet; or one chunk
 WINDOW_HEADERS = 2000
 _NO_LEADER = (TimeoutError, JetStreamNotEnabledError)
 SCAN_FROM = 2 * 1024 * 1024  # bytes in front of a range that are rather skipped than read
+
+
+def _close_from_anywhere(loop: asyncio.AbstractEventLoop, feed: Feed) -> None:
+    """Close the feed of a reader that has been collected, in whatever thread that was."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(feed.close)
 
 
 class ObjectReader:
@@ -51,7 +63,12 @@ class ObjectReader:
 
     Whether the data are those that were stored shows at the end: instead of the last of them,
     `DigestMismatchError` is raised if they are not. Of a part, only the sizes can be checked.
-    Leave the block, or call `stop`, to give up early.
+    Leave the block, or call `stop`, to give up early; a reader that is not referred to any more
+    gives up by itself.
+
+    Whoever cancels the wait for a chunk can wait for it again. After an error it is raised again,
+    and after `stop`, or a `read` that was cancelled, `IteratorClosedError`: there is no end of the
+    data but the true one.
     """
 
     def __init__(
@@ -74,7 +91,9 @@ class ObjectReader:
         self._name = f"object {info.name!r} in store {info.bucket!r}"
         self._digest = b""  # as it should be
         self._hash = hashlib.sha256() if self.length == info.size else None
-        self._feed: Feed | None = None
+        self._feed: ChunkFeed | None = None
+        self._closer: weakref.finalize[..., ObjectReader] | None = None
+        self._failure: BaseException | None = None  # why the rest cannot be read
         self._position = 0  # in the object, behind the chunks that came
         self._number = 0  # of chunks before that
         self._chunks: Iterator[bytes] = iter(())  # that wait to be taken
@@ -91,14 +110,19 @@ class ObjectReader:
     async def __anext__(self) -> bytes:
         while True:
             for chunk in self._chunks:
-                self._taken += len(chunk)
                 if self._on_progress is not None:
-                    self._on_progress(self._taken, self.length)
+                    try:
+                        self._on_progress(self._taken + len(chunk), self.length)
+                    except BaseException:
+                        self._chunks = itertools.chain([chunk], self._chunks)  # it was not taken
+                        raise
+                self._taken += len(chunk)
                 return chunk
-            chunks = await self._next()
-            if not chunks:
+            if self._failure is not None:
+                raise self._failure
+            if self._taken == self.length:
                 raise StopAsyncIteration
-            self._chunks = iter(chunks)
+            self._chunks = iter(await self._next())
 
     async def read(self) -> bytes:
         """All the data that have not been read yet."""
@@ -110,11 +134,22 @@ class ObjectReader:
 
     async def stop(self) -> None:
         """Read no more."""
+        if self._taken == self.length:
+            self._close_feed()
+        else:
+            self._give_up(IteratorClosedError(f"{self._name}: reading was stopped; get it again"))
+
+    def _give_up(self, reason: BaseException) -> None:
+        self._failure = self._failure or reason
         self._chunks = iter(())
-        self._position = self._end
+        self._close_feed()
+
+    def _close_feed(self) -> None:
         if self._feed is not None:
             feed, self._feed = self._feed, None
-            await feed.stop()
+            feed.close()
+        if self._closer is not None:
+            self._closer.detach()
 
     async def __aenter__(self) -> Self:
         return self
@@ -132,35 +167,27 @@ class ObjectReader:
         if not self.length:
             if not self.info.size:
                 self._check_digest()
-            self._position = self._end
             return
         start: int | None = None
         if self._offset >= SCAN_FROM:
             start = await self._skip()
-        options: OrderedOptions = {} if start is None else {"opt_start_seq": start}
-        self._feed = await self._open_feed(max_bytes=WINDOW_BYTES, **options)
-        if self._number + self._feed.pending < max(self.info.chunks, 1):
-            try:
-                await self._look_for_more(self._feed)
-            except BaseException:
-                await self.stop()
-                raise
-
-    async def _open_feed(
-        self,
-        *,
-        max_messages: int | None = None,
-        max_bytes: int | None = None,
-        **options: Unpack[OrderedOptions],
-    ) -> Feed:
-        options["filter_subject"] = chunk_subject(self.info.bucket, self.info.nuid)
-        return await Feed.open(
-            self._context,
-            stream_name(self.info.bucket),
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            **options,
+        info = self.info
+        options: OrderedOptions = {"filter_subject": chunk_subject(info.bucket, info.nuid)}
+        if start is not None:
+            options["opt_start_seq"] = start
+        self._feed = feed = await ChunkFeed.open(
+            self._context, stream_name(info.bucket), max_bytes=WINDOW_BYTES, **options
         )
+        loop = asyncio.get_running_loop()
+        self._closer = weakref.finalize(self, _close_from_anywhere, loop, feed)
+        self._closer.atexit = False
+        feed.expect(-(-info.size // max(info.chunks, 1)))
+        if self._number + feed.pending < max(info.chunks, 1):
+            try:
+                await self._look_for_more(feed)
+            except BaseException as error:
+                self._give_up(error)
+                raise
 
     async def _skip(self) -> int:
         """The sequence of the chunk in which the range begins.
@@ -168,7 +195,13 @@ class ObjectReader:
         The sizes of all chunks before it are looked at, because only their sum is known.
         """
         # By number: the server does not count the bytes of what it leaves out as we would.
-        feed = await self._open_feed(max_messages=WINDOW_HEADERS, headers_only=True)
+        feed = await Feed.open(
+            self._context,
+            stream_name(self.info.bucket),
+            max_messages=WINDOW_HEADERS,
+            filter_subject=chunk_subject(self.info.bucket, self.info.nuid),
+            headers_only=True,
+        )
         try:
             while True:
                 for frame in await self._take(feed):
@@ -186,6 +219,8 @@ class ObjectReader:
         end = loop.time() + self._timeout
         while not (frames := await feed.take_rest(self._timeout)):
             if feed.ended:
+                if self._failure is not None:
+                    raise self._failure
                 raise self._context.client._connection.closed_error()
             if loop.time() >= end:
                 raise TimeoutError(
@@ -216,28 +251,33 @@ class ObjectReader:
         feed.pending = stored - self._number
 
     async def _next(self) -> list[bytes]:
-        """The chunks that came, cut to the range; none at its end."""
+        """The chunks that come next, cut to the range."""
         feed = self._feed
-        if feed is None:
-            return []
+        assert feed is not None
         try:
-            while True:
-                chunks = [frame[3] for frame in await self._take(feed)]
-                start = self._position
-                self._position += sum(map(len, chunks))
-                self._number += len(chunks)
-                if self._hash is not None:
-                    for chunk in chunks:
-                        self._hash.update(chunk)
-                if self._position >= self._end:
-                    await self._check_end(feed)
-                if start < self._offset or self._position > self._end:
-                    chunks = self._cut(chunks, start)
-                if chunks:
-                    return chunks
-        except BaseException:
-            await self.stop()
+            with naming(self._name):
+                while True:
+                    frames = await self._take(feed)
+                    if chunks := self._accept(feed, [frame[3] for frame in frames]):
+                        return chunks
+        except (asyncio.CancelledError, InvalidArgumentError):
+            raise  # nothing has been taken: it can go on, and the other task that waits, too
+        except BaseException as error:
+            self._give_up(error)
             raise
+
+    def _accept(self, feed: Feed, chunks: list[bytes]) -> list[bytes]:
+        start = self._position
+        self._position += sum(map(len, chunks))
+        self._number += len(chunks)
+        if self._hash is not None:
+            for chunk in chunks:
+                self._hash.update(chunk)
+        if self._position >= self._end:
+            self._check_end(feed)
+        if start < self._offset or self._position > self._end:
+            return self._cut(chunks, start)
+        return chunks
 
     def _cut(self, chunks: list[bytes], position: int) -> list[bytes]:
         found = []
@@ -248,14 +288,13 @@ class ObjectReader:
                 found.append(part)
         return found
 
-    async def _check_end(self, feed: Feed) -> None:
+    def _check_end(self, feed: Feed) -> None:
         size, number = self.info.size, self._number + feed.pending
         if self._position >= size and number != self.info.chunks:
             raise self._error(f"it has {number} chunks instead of {self.info.chunks}")
         if self._position > size or (self._position == size and feed.pending):
             raise self._error(f"its chunks have more than {size} bytes")
-        self._feed = None
-        await feed.stop()
+        self._close_feed()
         self._check_digest()
 
     def _check_digest(self) -> None:

@@ -24,6 +24,7 @@ from jetspark.errors import (
     MessageNotFoundError,
     NoStreamResponseError,
     ObjectNotFoundError,
+    StoreFailedError,
     StreamNotFoundError,
     TimeoutError,
     WrongLastSequenceError,
@@ -38,7 +39,7 @@ from .names import all_metas, is_nuid, meta_subject, stream_name
 if TYPE_CHECKING:
     from .management import ObjectStores
 
-__all__ = ["Records", "Replaced", "bucket_not_found", "naming", "not_found"]
+__all__ = ["Records", "Replaced", "bucket_not_found", "is_full", "naming", "not_found"]
 
 PATIENCE = 10.0  # seconds to go on while others are faster or a leader is elected
 ATTEMPTS = 3  # while no stream takes a description
@@ -82,15 +83,19 @@ class Records:
     # -- reading --------------------------------------------------------------------------------
 
     async def find(self, name: str) -> ObjectInfo | None:
-        """A description, perhaps a moment old, from any server that has the store."""
+        """A description, perhaps a moment old, from any server that has the store.
+
+        That there is none is for the leader to say: a replica may not have it yet.
+        """
         if self._direct:
             try:
                 message = await self._reader.direct_get_last(meta_subject(self.bucket, name))
-                return self.decode(message, self.describe(name))
-            except MessageNotFoundError:
-                return None
-            except NoStreamResponseError:
-                pass  # the leader can tell why
+            except (MessageNotFoundError, NoStreamResponseError):
+                pass
+            else:
+                info = self.decode(message, self.describe(name))
+                if not info.deleted:
+                    return info
         return await self.read(name)
 
     async def read(self, name: str) -> ObjectInfo | None:
@@ -185,7 +190,8 @@ class Records:
                 raise
             before = current
             current = await self._read_again(name, end, uncertain)
-            if current is not None and current.encode() == info.encode():
+            # Another one's may be the same, and somebody has to know that it was not alone.
+            if uncertain and current is not None and current.encode() == info.encode():
                 return Replaced(current, before)
 
     async def _read_again(self, name: str, end: float, uncertain: bool) -> ObjectInfo | None:
@@ -250,8 +256,15 @@ def naming(what: str) -> Iterator[None]:
         yield
     except JetSparkError as error:
         if what not in str(error):
-            error.args = (f"{what}: {error}", *error.args[1:])
+            advice = "; the store is full: delete something, or give it more max_bytes"
+            text = f"{what}: {error}{advice if is_full(error) else ''}"
+            error.args = (text, *error.args[1:])
         raise
+
+
+def is_full(error: JetSparkError) -> bool:
+    """Whether something was not stored because the store has reached a limit of its own."""
+    return isinstance(error, StoreFailedError) and "maximum" in error.description
 
 
 def _stored(info: ObjectInfo, sequence: int) -> ObjectInfo:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import io
 import os
+import stat
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable
 from contextlib import aclosing
 from typing import Any, Protocol, TypeAlias
@@ -42,6 +43,8 @@ def size_of(data: ObjectData) -> int | None:
     """How many bytes there are, if that is known beforehand."""
     if isinstance(data, bytes | bytearray):
         return len(data)
+    if isinstance(data, os.PathLike):
+        return _stat(data).st_size or None  # 0 may mean that it is made up as it is read
     return data.nbytes if isinstance(data, memoryview) else None
 
 
@@ -53,20 +56,20 @@ async def cut(data: ObjectData, size: int) -> AsyncGenerator[bytes, None]:
             if type(block) is bytes and len(block) == size and not held:
                 yield block
                 continue
-            view = _view(block)
-            start = 0
-            if held:
-                start = size - len(held)
-                held += view[:start]
-                if len(held) < size:
-                    continue
-                yield bytes(held)
-                held.clear()
-            last = len(view) - size
-            while start <= last:
-                yield bytes(view[start : start + size])
-                start += size
-            held += view[start:]
+            with _view(block) as view:  # let go of before the next one: it may be used again
+                start = 0
+                if held:
+                    start = size - len(held)
+                    held += view[:start]
+                    if len(held) < size:
+                        continue
+                    yield bytes(held)
+                    held.clear()
+                last = len(view) - size
+                while start <= last:
+                    yield bytes(view[start : start + size])
+                    start += size
+                held += view[start:]
     if held:
         yield bytes(held)
 
@@ -102,7 +105,7 @@ async def _blocks(data: Any, size: int) -> AsyncGenerator[Any, None]:
                     yield block
             finally:
                 await to_the_end(ahead.stop())  # before the file is closed
-    elif hasattr(data, "__aiter__"):
+    elif hasattr(data, "__aiter__") and not _is_async_file(data):
         async for block in data:
             yield block
     elif hasattr(data, "read"):
@@ -110,6 +113,11 @@ async def _blocks(data: Any, size: int) -> AsyncGenerator[Any, None]:
             block = await asyncio.to_thread(data.read, amount)
             if inspect.isawaitable(block):
                 block = await block
+            if block is None:
+                raise InvalidArgumentError(
+                    "the data of an object cannot be read from a file that does not block: its "
+                    "read() has nothing yet; have it block (os.set_blocking)"
+                )
             if not block:
                 return
             yield block
@@ -118,6 +126,12 @@ async def _blocks(data: Any, size: int) -> AsyncGenerator[Any, None]:
     else:
         for block in data:
             yield block
+
+
+def _is_async_file(data: Any) -> bool:
+    """Whether iterating would give lines, of any length, and reading what is asked for."""
+    lines = ("readline", "readexactly", "readinto")
+    return hasattr(data, "read") and any(hasattr(data, name) for name in lines)
 
 
 def _is_buffer(data: Any) -> bool:
@@ -129,7 +143,19 @@ def _is_buffer(data: Any) -> bool:
 
 
 def _open(path: os.PathLike[str]) -> io.FileIO:
+    _stat(path)
     return open(path, "rb", buffering=0)
+
+
+def _stat(path: os.PathLike[str]) -> os.stat_result:
+    found = os.stat(path)
+    # To open a directory is an error of the system.
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise InvalidArgumentError(
+            f"{os.fspath(path)!r} is no regular file, and to open it may take for ever; open it, "
+            "and put what that gives"
+        )
+    return found
 
 
 class _ReadAhead:

@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 import io
 import os
+import stat
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,15 @@ from jetspark.errors import (
     MaxPayloadError,
 )
 
-from .catalog import Catalog, own_fields, to_meta
+from .arguments import (
+    check_progress,
+    check_range,
+    own_fields,
+    seconds_of,
+    target_path,
+    to_meta,
+)
+from .catalog import Catalog
 from .config import ObjectStoreStatus
 from .finishing import to_the_end
 from .info import ObjectInfo, ObjectMeta, ObjectOptions
@@ -70,7 +80,7 @@ class ObjectStore(Catalog):
         The data are bytes, the path of a file (`pathlib.Path`), a file opened for reading bytes,
         or an iterable of bytes, plain or asynchronous; they are stored in chunks of 128 KiB, or of
         `chunk_size`. `on_progress` is called with the number of bytes that are stored, and that
-        of all if it is known.
+        of all if it is known, which that of an iterable or an open file is not.
 
         If it fails or is cancelled, the chunks stored so far are removed, and the old object stays.
         Of several puts of one name at a time, the last one to finish wins.
@@ -81,7 +91,9 @@ class ObjectStore(Catalog):
                 f"{self._records.describe(meta.name)}: data cannot be put under a link; use "
                 "add_link for a link, or leave options.link out"
             )
+        check_progress(on_progress)
         size = self._chunk_size(chunk_size or meta.chunk_size)
+        total = size_of(data)
         options = ObjectOptions(max_chunk_size=size)
         draft = ObjectInfo(**own_fields(meta), options=options, bucket=self.name, nuid=next_nuid())
         self._check_size(draft)
@@ -91,7 +103,7 @@ class ObjectStore(Catalog):
             self._records,
             draft.nuid,
             on_progress=on_progress,
-            total=size_of(data),
+            total=total,
         )
         try:
             with naming(self._records.describe(meta.name)):
@@ -153,7 +165,7 @@ class ObjectStore(Catalog):
         *,
         offset: int = 0,
         length: int | None = None,
-        timeout: float = IDLE_TIMEOUT,
+        timeout: float | timedelta = IDLE_TIMEOUT,
         on_progress: ProgressCallback | None = None,
     ) -> ObjectReader:
         """The data of an object, or `length` bytes of them from `offset` on; links are followed.
@@ -165,9 +177,9 @@ class ObjectStore(Catalog):
         end is cut. `TimeoutError` is raised when no data come for `timeout` seconds.
         """
         check_object_name(name)
-        for what, value in (("offset", offset), ("length", length)):
-            if value is not None and (type(value) is not int or value < 0):
-                raise InvalidOptionError(f"{what} must be an int of at least 0, not {value!r}")
+        check_range(offset, length)
+        timeout = seconds_of(timeout)
+        check_progress(on_progress)
         store, info = await self._resolve(name)
         for left in reversed(range(ATTEMPTS)):
             records = store._records
@@ -216,7 +228,8 @@ class ObjectStore(Catalog):
                 )
             seen.append(here)
             if link.bucket != store.name:
-                store = await self._context.object_store(link.bucket)
+                with naming(f"{store._records.describe(name)} is a link that cannot be followed"):
+                    store = await self._context.object_store(link.bucket)
             name = link.name
 
     async def get_file(
@@ -224,15 +237,18 @@ class ObjectStore(Catalog):
         name: str,
         path: str | os.PathLike[str],
         *,
-        timeout: float = IDLE_TIMEOUT,
+        timeout: float | timedelta = IDLE_TIMEOUT,
         on_progress: ProgressCallback | None = None,
     ) -> ObjectInfo:
-        """Write an object into a file, which appears, or is replaced, when all is there."""
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{next_nuid()}.part")
+        """Write an object into a file, which appears, or is replaced, when all is there.
+
+        A file that is replaced keeps its permissions.
+        """
+        target = target_path(path)
+        part = target.with_name(f".{next_nuid()}.part")  # the other name may be as long as can be
         async with await self.get(name, timeout=timeout, on_progress=on_progress) as reader:
             try:
-                await _write_file(reader, part)
+                await _write_file(reader, part, _mode_of(target))
                 os.replace(part, target)
             except BaseException:
                 part.unlink(missing_ok=True)
@@ -252,8 +268,8 @@ class ObjectStore(Catalog):
         await self._context.update_stream(info.config.replace(sealed=True))
 
 
-async def _write_file(reader: ObjectReader, path: Path) -> None:
-    with _create(path) as file:
+async def _write_file(reader: ObjectReader, path: Path, mode: int | None) -> None:
+    with _create(path, mode) as file:
         waiting: list[bytes] = []
         size = 0
         async for chunk in reader:
@@ -265,8 +281,19 @@ async def _write_file(reader: ObjectReader, path: Path) -> None:
         await to_the_end(asyncio.to_thread(_write, file, waiting))
 
 
-def _create(path: Path) -> io.FileIO:
-    return path.open("xb", buffering=0)
+def _mode_of(path: Path) -> int | None:
+    """The permissions of a file; None if there is none."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def _create(path: Path, mode: int | None) -> io.FileIO:
+    file = path.open("xb", buffering=0)
+    if mode is not None:
+        path.chmod(mode)
+    return file
 
 
 def _write(file: io.FileIO, parts: list[bytes]) -> None:

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from jetspark.connection.deadline import deadline
-from jetspark.errors import IteratorClosedError, JetSparkError, StreamNotFoundError
+from jetspark.errors import (
+    InvalidArgumentError,
+    IteratorClosedError,
+    JetSparkError,
+    StreamNotFoundError,
+)
 from jetspark.jetstream import DeliverPolicy, OrderedOptions
 from jetspark.jetstream.consumer.messages import WarningHandler
 from jetspark.jetstream.message import parse_metadata
@@ -63,11 +68,24 @@ class ObjectWatcher:
         self._ignore_deletes = ignore_deletes
         self._on_warning = on_warning
         self._feed: Feed | None = None
+        self._starting = False
         self._initial = 0  # descriptions until the end of the initial data
         self._frames: Iterator[Frame] = iter(())  # those that wait to be taken
         self._stopped = False
 
     async def _start(self) -> Feed:
+        if self._starting:
+            raise InvalidArgumentError(
+                f"object store {self.bucket!r}: watch: two tasks begin it; begin it in one, or "
+                "give each its own"
+            )
+        self._starting = True
+        try:
+            return await self._open()
+        finally:
+            self._starting = False
+
+    async def _open(self) -> Feed:
         options: OrderedOptions = {
             "filter_subject": all_metas(self.bucket),
             "deliver_policy": self._deliver_policy,
