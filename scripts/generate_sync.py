@@ -47,26 +47,26 @@ HANDWRITTEN = {"PublishAckFuture": "_futures"}
 STRUCTS = {"Message"}
 # Of these, a step of the iteration may be given up at any time without a loss.
 TAKEN_TOGETHER = {"Subscription", "MessageStream", "KeyValueWatcher", "ObjectWatcher"}
+# What they fetch is given back if an interrupt comes.
+FETCHING = {"PullConsumer", "PullSubscription"}
 # Iterators whose items are many messages each: nothing is taken ahead.
 ONE_AT_A_TIME = {"sequence"}
 # What ends an iteration, by way of which method of the runtime.
 ENDS = {"stop": "self._stop", "drain": "self._drain"}
 # What differs from the pattern; {call} is the call of the async method.
 BODIES = {
+    "Client.close": """
+        self._thread.finish({call})""",
     "Client.publish": """
         if (headers or reply) is None and self._async.put(subject, data):
             return
         self._thread.run({call})""",
-    "JetStream.publish": """
-        return published(self._async, self._thread, {call})""",
     "JetStream.publish_async": """
         return PublishAckFuture(
             publish_async(self._async, self._thread, subject, data, options), self._thread
         )""",
-    "JetStream.publish_async_complete": """
-        published(self._async, self._thread, {call})""",
     "JetStream.publish_async_pending": """
-        return publish_pending(self._async, self._thread)""",
+        return publish_pending(self._async)""",
     "JetStreamMessage.ack": """
         acknowledge(self._async, self._thread)""",
     "Subscription.unsubscribe": """
@@ -161,9 +161,9 @@ class Writer:
         self.imports.setdefault("typing", set()).update({"TYPE_CHECKING", "TypeAlias"})
         if self.type_variables:
             self.imports["typing"].update({"Generic", "TypeVar"})
-        self.runtime |= {("_base", "FRONTS"), ("_client", "acknowledge")}
+        self.runtime |= {("_base", "FRONTS")}
         self.runtime |= {
-            ("_publish", name) for name in ("publish_async", "publish_pending", "published")
+            ("_client", name) for name in ("acknowledge", "publish_async", "publish_pending")
         }
         self.runtime |= {(file, name) for name, file in HANDWRITTEN.items()}
         for file, name in self.runtime:
@@ -172,6 +172,9 @@ class Writer:
         if self.type_imports:
             lines += ["if TYPE_CHECKING:"]
             lines += ["    " + line for line in import_statements(self.type_imports)]
+            # Annotations can be read without them.
+            names = [name.split()[-1] for found in self.type_imports.values() for name in found]
+            lines += ["else:", f"    {' = '.join(sorted(names))} = Any"]
         return "\n".join(lines) + "\n"
 
     def use(self, file: str, name: str) -> str:
@@ -221,8 +224,6 @@ class Writer:
             return parent.__name__ + options
         if "__anext__" in found:
             item = self.type_text(found["__anext__"].module, found["__anext__"].returns)
-            if "pyarrow" in item:  # which need not be there
-                item = f'"{item}"'
             return f"{self.use('_iterators', 'Feed')}[{item}]"
         base = self.use("_base", "Wrapper")
         return f"{base}, Generic{generic}" if generic else base
@@ -284,9 +285,8 @@ class Writer:
                 ]
             )
         if name == "__aexit__":
-            run = (
-                "self._stop" if "__anext__" in self.twins.all_members(kind) else "self._thread.run"
-            )
+            is_feed = "__anext__" in self.twins.all_members(kind)
+            run = "self._exit" if is_feed else "self._thread.finish"
             return (
                 "    def __exit__(self, *exc_info: Any) -> None:\n"
                 f"        {run}(self._async.__aexit__(*exc_info))"
@@ -344,6 +344,13 @@ class Writer:
                 any_call = f"method({arguments})"
                 return f"        method: Any = self._async.{node.name}\n" + self.returned(
                     member, f"self._thread.run({any_call})"
+                )
+            if kind.__name__ in FETCHING and node.name in ("fetch", "fetch_no_wait", "next"):
+                twin = self.type_text(member.module, node.returns)
+                fetched = self.use("_fetch", "fetched")
+                return (
+                    f"        found: {twin} = {fetched}(self._async, self._thread, {call})\n"
+                    "        return found"
                 )
             run = ENDS.get(node.name) if is_feed else None
             run = run or "self._thread.run"
@@ -447,7 +454,9 @@ class Writer:
         twins = any(self.twins.name_of(resolve(each.name, found)) for each, found in names)
         words = {found for _, found in names}
         if "AsyncIterable" in words:
-            return f"{self.use('_base', 'in_threads')}({name})"
+            return f"{self.use('_base', 'in_threads')}({name}, self._async._context.client)"
+        if "Iterable" in words:
+            return f"{self.use('_base', 'in_list')}({name})"
         if not twins:
             return name
         if "Callable" in words:
@@ -512,6 +521,8 @@ class Types(ast.NodeTransformer):
         """Import the module that it is an attribute of."""
         if isinstance(node.value, ast.Name):
             where, what = origin(self.module.name, node.value.id)
+            if where == "pyarrow":
+                return ast.Name(self.writer.import_type(where, node.attr))
             return ast.Attribute(ast.Name(self.writer.import_type(where, what)), node.attr)
         return node
 

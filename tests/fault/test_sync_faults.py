@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from jetspark.errors import (
 )
 from jetspark.server import NatsServer
 from jetspark.sync import Backoff, Client, Message, PullConsumer, Stream
-from tests.support.blocking import in_thread, no_threads_left, until
+from tests.support.blocking import in_thread, is_waited_for, no_threads_left, until
 from tests.support.servers import StartServer
 
 __all__ = ["no_threads_left"]
@@ -110,7 +111,7 @@ def test_an_ordered_iteration_loses_and_repeats_nothing(nc: Client, server: Nats
 def test_a_subscription_goes_on_after_a_restart(nc: Client, server: NatsServer) -> None:
     subscription = nc.subscribe("x")
     waiting = in_thread(next, subscription)
-    until(subscription._turn.locked)
+    until(is_waited_for(subscription))
     server.restart()
     nc.flush()
     nc.publish("x", b"after")
@@ -177,12 +178,12 @@ def test_what_the_outbox_cannot_send_is_reported(server: NatsServer) -> None:
 
     def lose_the_connection_first() -> None:
         client._restrict(True)
-        client._empty_outbox()
+        client.empty_outbox()
 
     client._called = True  # nobody empties it by itself
     nc.publish("known", b"x")
-    nc._thread.call(lose_the_connection_first)
-    assert any(isinstance(error, ReconnectBufferFullError) for error in events)
+    nc._thread.post(lose_the_connection_first)
+    until(lambda: any(isinstance(error, ReconnectBufferFullError) for error in events))
     assert not client._outbox
     nc.close()
 
@@ -191,7 +192,7 @@ def test_a_connection_that_is_lost_for_good_ends_the_thread(server: NatsServer) 
     nc = jetspark.sync.connect(server.url, allow_reconnect=False)
     subscription = nc.subscribe("x")
     waiting = in_thread(next, subscription)
-    until(subscription._turn.locked)
+    until(is_waited_for(subscription))
     server.stop()
     with pytest.raises(ConnectionClosedError):
         waiting.result()
@@ -199,6 +200,27 @@ def test_a_connection_that_is_lost_for_good_ends_the_thread(server: NatsServer) 
     with pytest.raises(ConnectionClosedError):
         nc.flush()
     nc.close()
+
+
+def test_what_is_to_be_acknowledged_waits_in_the_outbox_for_the_connection(
+    nc: Client, server: NatsServer
+) -> None:
+    stream, js = make_stream(nc, 0), nc.jetstream()
+    js.publish_async("s", b"1").result()
+    client = nc._async
+
+    def lose_the_connection_first() -> None:
+        client._restrict(True)
+        js._async._acks.ceiling = 0
+        client.empty_outbox()
+        client._restrict(False)
+
+    client._called = True  # nobody empties it by itself
+    future = js.publish_async("s", b"2")
+    assert js.publish_async_pending == 1
+    nc._thread.post(lose_the_connection_first)
+    assert future.result(timeout=10).sequence == 2
+    assert stream.info().state.messages == 2
 
 
 # -- another thread closes -------------------------------------------------------------------------
@@ -241,6 +263,24 @@ def test_who_waits_is_told_that_the_connection_is_closed(
         pass
     assert nc.closed
     until(lambda: "jetspark" not in {thread.name for thread in threading.enumerate()})
+
+
+def test_a_put_that_waits_for_its_data_is_told(nc: Client) -> None:
+    store = nc.jetstream().create_object_store(bucket="o")
+    reads, writes = os.pipe()
+    try:
+        with open(reads, "rb") as pipe:
+            waiting = in_thread(store.put, "x", pipe)
+            until(lambda: nc._async.readings)
+            nc.close()
+            with pytest.raises(ConnectionClosedError):
+                waiting.result()
+            os.write(writes, b"x")  # lets the thread that reads go
+            os.close(writes)
+            until(lambda: "jetspark helper" not in {each.name for each in threading.enumerate()})
+    except BaseException:
+        os.close(writes)
+        raise
 
 
 def test_a_request_that_waits_is_told(nc: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import Any
 
@@ -22,7 +23,17 @@ from jetspark.errors import (
 )
 from jetspark.server import NatsServer
 from jetspark.sync import Client, EventKind, Message
-from tests.support.blocking import in_thread, nc, no_threads_left, until
+from jetspark.sync._callbacks import Call
+from jetspark.sync._thread import LoopThread, loop_thread
+from tests.support.blocking import (
+    at_entry_of,
+    in_thread,
+    interrupt,
+    is_waited_for,
+    nc,
+    no_threads_left,
+    until,
+)
 
 __all__ = ["nc", "no_threads_left"]
 
@@ -99,11 +110,49 @@ def test_next_times_out_while_another_thread_waits(nc: Client) -> None:
     subject = unique()
     subscription = nc.subscribe(subject)
     waiting = in_thread(next, subscription)
-    until(subscription._turn.locked)
+    until(is_waited_for(subscription))
     with pytest.raises(TimeoutError, match="another thread"):
         subscription.next(timeout=0.02)
     nc.publish(subject, b"x")
     assert waiting.result().data == b"x"
+
+
+def test_next_may_wait_for_ever(nc: Client) -> None:
+    subject = unique()
+    subscription = nc.subscribe(subject)
+    for timeout in (float("inf"), 1e11):
+        nc.publish(subject, b"x")
+        assert subscription.next(timeout).data == b"x"
+
+
+def test_a_signal_handler_that_asks_for_the_same_messages_does_not_wait_for_ever(
+    nc: Client,
+) -> None:
+    subject = unique()
+    subscription = nc.subscribe(subject)
+    handled: list[bytes] = []
+
+    def handler() -> None:
+        nc.publish(subject, b"1")
+        nc.publish(subject, b"2")
+        try:
+            handled.append(subscription.next(5).data)
+        except InvalidArgumentError:  # two at a time
+            handled.append(b"refused")
+
+    found = in_thread(at_entry_of, Call.wait, handler, subscription.next)
+    assert found.result()
+    assert handled
+
+
+def test_an_interrupted_next_keeps_its_message(nc: Client) -> None:
+    subject = unique()
+    subscription = nc.subscribe(subject)
+    nc.publish(subject, b"1")
+    nc.publish(subject, b"2")
+    nc.flush()
+    assert at_entry_of(Call.outcome, interrupt, subscription.next)
+    assert [subscription.next(5).data, subscription.next(5).data] == [b"1", b"2"]
 
 
 def test_what_is_refused_is_refused_at_once(nc: Client) -> None:
@@ -132,6 +181,30 @@ def test_what_is_published_in_one_thread_keeps_its_order(nc: Client) -> None:
     assert received == expected
 
 
+def test_an_interrupted_publish_does_not_stop_the_next_one(nc: Client) -> None:
+    subject = unique()
+    subscription = nc.subscribe(subject)
+    nc.publish(subject, b"0")
+    assert subscription.next(5).data == b"0"
+    assert at_entry_of(LoopThread.post, interrupt, lambda: nc.publish(subject, b"1"))
+    nc.publish(subject, b"2")
+    found = [subscription.next(5).data]
+    if found == [b"1"]:
+        found.append(subscription.next(5).data)
+    assert found[-1] == b"2"
+
+
+def test_a_call_sends_what_was_published_before_it(nc: Client) -> None:
+    subject = unique()
+    subscription = nc.subscribe(subject)
+    nc.publish(subject, b"0")
+    assert subscription.next(5).data == b"0"
+    nc._async._called = True  # another thread is about to have the loop called, and does not yet
+    nc.publish(subject, b"x")
+    nc.flush()
+    assert subscription.next(5).data == b"x"
+
+
 # -- requests ------------------------------------------------------------------------------------
 
 
@@ -155,10 +228,11 @@ def test_request_many(nc: Client) -> None:
             message.respond(b"%d" % number)
         message.respond()
 
-    with nc.subscribe(subject, callback=answer):
-        answers = nc.request_many(subject, sentinel=lambda message: not message.data)
-        assert [message.data for message in answers] == [b"0", b"1", b"2"]
-        assert [m.data for m in nc.request_many(subject, max_messages=1)] == [b"0"]
+    subscription = nc.subscribe(subject, callback=answer)
+    answers = nc.request_many(subject, sentinel=lambda message: not message.data)
+    assert [message.data for message in answers] == [b"0", b"1", b"2"]
+    assert [m.data for m in nc.request_many(subject, max_messages=1)] == [b"0"]
+    subscription.drain()  # the callback has not ended with its first answer
 
 
 # -- callbacks -----------------------------------------------------------------------------------
@@ -306,6 +380,25 @@ def test_a_failed_connect_leaves_nothing() -> None:
     assert "jetspark" not in {each.name for each in threading.enumerate()}
 
 
+def test_a_connect_that_is_interrupted_at_its_end_is_undone(nats_server: NatsServer) -> None:
+    assert at_entry_of(
+        Call.outcome, interrupt, lambda: jetspark.sync.connect(nats_server.url, name="undone")
+    )
+    assert not loop_thread()._connections
+    assert "jetspark" not in {each.name for each in threading.enumerate()}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_after_an_interrupt_at_the_start_of_the_thread_one_can_connect(
+    nats_server: NatsServer,
+) -> None:
+    def connect() -> None:
+        jetspark.sync.connect(nats_server.url).close()
+
+    assert in_thread(at_entry_of, threading.Thread.start, interrupt, connect).result()
+    in_thread(connect).result()
+
+
 def test_events_are_iterated_over(nats_server: NatsServer) -> None:
     nc = jetspark.sync.connect(nats_server.url)
     kinds = in_thread(lambda events: [event.kind for event in events], nc.events())
@@ -331,6 +424,19 @@ def test_a_handler_in_the_loop_must_not_block(nats_server: NatsServer) -> None:
         until(lambda: raised)
         assert "thread of the event loop" in str(raised[0])
         client.flush()
+
+
+def test_a_refused_call_leaves_nothing_behind(nc: Client) -> None:
+    js, subscription = nc.jetstream(), nc.subscribe(unique())
+
+    def in_the_loop() -> None:
+        for call in (lambda: js.publish("s"), subscription.unsubscribe, js.publish_async_complete):
+            with pytest.raises(JetSparkError, match="thread of the event loop"):
+                call()
+        gc.collect()  # Python warns of coroutines that nobody has awaited
+
+    nc._thread.call(in_the_loop)
+    assert not subscription.closed
 
 
 def test_in_a_notebook(nats_server: NatsServer) -> None:

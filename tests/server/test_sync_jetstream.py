@@ -11,7 +11,9 @@ import jetspark.sync
 from jetspark.connection.nuid import next_nuid
 from jetspark.errors import (
     ConnectionClosedError,
+    InvalidArgumentError,
     IteratorClosedError,
+    JetSparkError,
     NoStreamResponseError,
     NotJetStreamMessageError,
     StreamNotFoundError,
@@ -29,7 +31,16 @@ from jetspark.sync import (
     PushConsumer,
     Stream,
 )
-from tests.support.blocking import in_thread, nc, no_threads_left, until
+from jetspark.sync._callbacks import Call
+from tests.support.blocking import (
+    at_entry,
+    at_entry_of,
+    in_thread,
+    interrupt,
+    nc,
+    no_threads_left,
+    until,
+)
 from tests.support.streams import version_of
 
 __all__ = ["nc", "no_threads_left"]
@@ -161,6 +172,64 @@ def test_atomic_batches_and_fast_ingest(nc: Client, nats_server: NatsServer) -> 
     assert stream.info().state.messages == 110
 
 
+def stored(stream: Stream) -> list[int]:
+    return [int(message.data) for message in stream.ordered_consumer().fetch_no_wait(5000)]
+
+
+@pytest.mark.parametrize("window", [10, 4000])
+def test_all_ways_to_publish_keep_the_order_of_a_thread(nc: Client, window: int) -> None:
+    stream = make_stream(nc)
+    subject = f"{stream.name}.x"
+    js, other = nc.jetstream(max_ack_pending=window), nc.jetstream()
+    ways: list[Any] = [
+        nc.publish,
+        js.publish_async,
+        other.publish_async,
+        js.publish_async,
+        js.publish_async,
+    ]
+    for number in range(1000):
+        way = ways[number % len(ways)]
+        if number % 200 == 199:
+            way = (nc.request, js.publish, other.publish)[number // 200 % 3]
+        way(subject, b"%d" % number)
+    nc.publish(subject, b"1000")
+    nc.flush()
+    js.publish_async_complete()
+    other.publish_async_complete()
+    assert stored(stream) == list(range(1001))
+
+
+def test_a_full_window_holds_up_nobody_else(nc: Client) -> None:
+    subject, silent = f"t.{next_nuid()}", f"silent.{next_nuid()}"
+    subscription = nc.subscribe(subject)
+    nc.publish(subject, b"known")
+    assert subscription.next(5).data == b"known"
+    js = nc.jetstream(max_ack_pending=10)
+    with nc.subscribe(silent):  # somebody who never answers
+        for _ in range(10):
+            js.publish_async(silent, b"x")
+        waiting = in_thread(js.publish_async, silent, b"x")
+        until(lambda: js._async._acks._room)
+        nc.publish(subject, b"x")
+        assert subscription.next(5).data == b"x"
+        assert js.publish_async_pending == 10
+        nc.close()
+        with pytest.raises(ConnectionClosedError):
+            waiting.result()
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_an_interrupt_in_publish_async_does_not_stop_the_next_one(nc: Client, number: int) -> None:
+    stream, js = make_stream(nc), nc.jetstream()
+    subject = f"{stream.name}.x"
+    js.publish_async(subject, b"").result()
+    at_entry(number, interrupt, lambda: js.publish_async(subject, b""))
+    assert js.publish_async(subject, b"").result(timeout=10).sequence in (2, 3)
+    js.publish_async_complete(timeout=10)
+
+
 # -- consumers -----------------------------------------------------------------------------------
 
 
@@ -180,6 +249,54 @@ def test_fetch_and_acknowledge(nc: Client) -> None:
     with pytest.raises(TimeoutError):
         consumer.next(timeout=0.02)
     assert [each.name for each in stream.consumers()] == ["c"]
+
+
+def interrupted(call: Any) -> None:
+    """Call something, with an interrupt when it has just ended."""
+    assert at_entry_of(Call.outcome, interrupt, call)
+
+
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        lambda consumer: consumer.fetch(2),
+        lambda consumer: consumer.fetch_no_wait(2),
+        lambda consumer: consumer.next(),
+    ],
+)
+def test_an_interrupted_fetch_gives_its_messages_back(nc: Client, fetch: Any) -> None:
+    consumer = make_stream(nc, 2).create_consumer(durable_name="c", ack_wait=60)
+    interrupted(lambda: fetch(consumer))
+    found = {*sequences(consumer.fetch(1, timeout=10)), *sequences(consumer.fetch(1, timeout=10))}
+    assert found == {1, 2}
+
+
+def test_an_interrupted_fetch_of_the_older_way_gives_its_messages_back(nc: Client) -> None:
+    js, stream = nc.jetstream(), make_stream(nc, 2)
+    with js.pull_subscribe(f"{stream.name}.>", durable="c") as subscription:
+        interrupted(lambda: subscription.fetch(1, timeout=10))
+        found = {*sequences(subscription.fetch(1, timeout=10))}
+        found.update(sequences(subscription.fetch(1, timeout=10)))
+        assert found == {1, 2}
+
+
+def test_an_interrupted_fetch_of_an_ordered_consumer_is_repeated(nc: Client) -> None:
+    consumer = make_stream(nc, 5).ordered_consumer()
+    assert sequences(consumer.fetch(2)) == [1, 2]
+    interrupted(lambda: consumer.fetch(2))
+    assert sequences(consumer.fetch(3)) == [3, 4, 5]
+
+
+def test_a_stop_that_is_refused_drops_nothing(nc: Client) -> None:
+    messages = make_stream(nc, 600).ordered_consumer().messages(stop_after=600)
+    first = sequences([next(messages)])
+
+    def in_the_loop() -> None:
+        with pytest.raises(JetSparkError, match="thread of the event loop"):
+            messages.stop()
+
+    nc._thread.call(in_the_loop)
+    assert first + sequences(messages) == list(range(1, 601))
 
 
 def test_the_ways_to_acknowledge(nc: Client) -> None:
@@ -280,6 +397,22 @@ def test_consume_calls_back(nc: Client) -> None:
     assert consumer.info().ack_floor.stream_seq == 15
 
 
+def test_a_callback_that_waits_for_its_own_end_is_refused(nc: Client) -> None:
+    consumer = make_stream(nc, 1).create_consumer(durable_name="c")
+    ready, refused = threading.Event(), threading.Event()
+
+    def callback(message: JetStreamMessage) -> None:
+        ready.wait()
+        with pytest.raises(InvalidArgumentError, match="waits for its own end"):
+            consumption.wait()
+        refused.set()
+
+    consumption = consumer.consume(callback)
+    ready.set()
+    assert refused.wait(10)
+    consumption.stop()
+
+
 def test_sequence_takes_nothing_ahead(nc: Client) -> None:
     stream = make_stream(nc, 30)
     consumer = stream.create_consumer(durable_name="c")
@@ -365,6 +498,22 @@ def test_subscribe_acknowledges_after_the_callback(nc: Client) -> None:
     until(lambda: consumer.info().ack_floor.stream_seq == 5)
     assert seen == [1, 2, 3, 4, 5]
     subscription.unsubscribe()
+
+
+def test_a_message_whose_callback_gives_a_coroutine_is_not_acknowledged(nc: Client) -> None:
+    js, stream = nc.jetstream(), make_stream(nc, 1)
+    called = threading.Event()
+
+    async def handle(message: JetStreamMessage) -> None: ...
+
+    def callback(message: JetStreamMessage) -> Any:
+        called.set()
+        return handle(message)
+
+    js.subscribe(f"{stream.name}.>", durable="c", callback=callback)
+    assert called.wait(10)
+    until(lambda: nc.statistics.errors == 1)
+    assert stream.get_consumer("c", push=True).info().num_ack_pending == 1
 
 
 def test_a_drained_subscription_keeps_its_consumer_for_the_last_acks(nc: Client) -> None:

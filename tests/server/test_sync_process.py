@@ -174,6 +174,25 @@ def test_interrupts_at_any_moment_of_short_calls(nats_server: NatsServer) -> Non
         "nc.subscribe('x', callback=lambda m: time.sleep(3600)); nc.publish('x'); nc.flush()",
         "threading.Thread(target=lambda: list(nc.subscribe('x')), daemon=True).start()",
         "raise SystemExit(0)",
+        # A block that is left, and an object that is collected, when it is too late to close.
+        """
+    def block():
+        with nc:
+            with nc.subscribe("x"):
+                yield 1
+    source = block(); next(source)""",
+        """
+    class Owner:
+        def __del__(self): nc.close()
+    owner = Owner()""",
+        """
+    store = js.create_or_update_object_store(bucket=f"EXIT_{os.getpid()}")
+    reads, writes = os.pipe()
+    def put():
+        try: store.put("x", open(reads, "rb"))
+        except ConnectionClosedError: pass
+    threading.Thread(target=put, daemon=True).start()
+    while not nc._async.readings: time.sleep(0.005)""",
     ],
 )
 def test_the_end_without_a_close_does_not_hang(nats_server: NatsServer, rest: str) -> None:
@@ -229,6 +248,22 @@ def test_a_connection_from_before_a_fork_is_refused_in_the_child(nats_server: Na
         code_, out, err = outcome(process)
     assert (code_, err) == (0, "")
     assert out == "0 b'from the child'\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_child_may_leave_the_blocks_of_its_parent(nats_server: NatsServer) -> None:
+    code = """
+    with nc, nc.subscribe("x") as subscription:
+        child = os.fork()
+        if not child:
+            nc.close()
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        nc.publish("x", b"usable")
+        print(status, subscription.next(5).data)
+    """
+    with program(nats_server, code) as process:
+        assert outcome(process) == (0, "0 b'usable'\n", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -19,7 +19,7 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.sync import Client, JSONCodec, KeyValue, ObjectStore
-from tests.support.blocking import in_thread, nc, no_threads_left, until
+from tests.support.blocking import in_thread, is_waited_for, nc, no_threads_left, until
 
 __all__ = ["nc", "no_threads_left"]
 
@@ -93,11 +93,18 @@ def test_watch(bucket: KeyValue[bytes]) -> None:
         watcher.next()
 
 
+def test_keys_may_come_from_an_iteration_that_blocks(bucket: KeyValue[bytes]) -> None:
+    for key in ("a", "b"):
+        bucket.put(key, key.encode())
+    assert sorted(bucket.get_many(bucket.keys())) == ["a", "b"]
+    assert sorted(bucket.get_many("*")) == ["a", "b"]
+
+
 def test_a_watch_is_stopped_by_another_thread(bucket: KeyValue[bytes]) -> None:
     watcher = bucket.watch()
     assert next(watcher) is None
     waiting = in_thread(lambda: list(watcher))
-    until(watcher._turn.locked)
+    until(is_waited_for(watcher))
     watcher.stop()
     assert waiting.result() == []
 
@@ -114,6 +121,7 @@ def blocks(store: ObjectStore) -> Iterator[bytes]:
 SOURCES: dict[str, Any] = {
     "bytes": lambda store: b"".join(blocks(store)),
     "file": lambda store: io.BytesIO(b"".join(blocks(store))),
+    "buffered file": lambda store: io.BufferedReader(SOURCES["file"](store)),
     "iterator": blocks,
     "list": lambda store: list(blocks(store)),
 }

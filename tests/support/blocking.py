@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
 
 import jetspark.sync
 from jetspark.server import NatsServer
+from jetspark.sync._iterators import Feed
 from jetspark.sync._thread import loop_thread
 
-__all__ = ["in_thread", "nc", "no_threads_left", "until"]
+__all__ = [
+    "at_entry",
+    "at_entry_of",
+    "in_thread",
+    "interrupt",
+    "is_waited_for",
+    "nc",
+    "no_threads_left",
+    "until",
+]
 
 T = TypeVar("T")
 
@@ -54,6 +66,18 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def is_waited_for(feed: Feed[Any]) -> Callable[[], bool]:
+    """Whether a thread waits for the next message of an iterator."""
+
+    def is_taken() -> bool:
+        free = feed._turn.acquire(blocking=False)
+        if free:
+            feed._turn.release()
+        return not free
+
+    return is_taken
+
+
 def in_thread(function: Callable[..., T], *args: Any) -> Future[T]:
     """Call a function in a thread of its own; its result is waited for with `GUARD`."""
     future: Future[T] = _Guarded()
@@ -71,3 +95,54 @@ def in_thread(function: Callable[..., T], *args: Any) -> Future[T]:
 class _Guarded(Future[T]):
     def result(self, timeout: float | None = GUARD) -> T:
         return super().result(timeout)
+
+
+def interrupt() -> None:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def at_entry(number: int, happens: Callable[[], object], call: Callable[[], object]) -> bool:
+    """Call a function, and let something happen in it as by a signal; False if it ended before.
+
+    Python looks for signals at the entry of functions, and this is that of the number-th one here.
+    """
+    entered = 0
+
+    def look(frame: FrameType) -> bool:
+        nonlocal entered
+        entered += "jetspark" in frame.f_code.co_filename
+        return entered == number
+
+    return _traced(look, happens, call)
+
+
+def at_entry_of(
+    function: Callable[..., object], happens: Callable[[], object], call: Callable[[], object]
+) -> bool:
+    """The same at the entry of a certain function."""
+    code = function.__code__
+    return _traced(lambda frame: frame.f_code is code, happens, call)
+
+
+def _traced(
+    look: Callable[[FrameType], bool], happens: Callable[[], object], call: Callable[[], object]
+) -> bool:
+    happened = False
+
+    def trace(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal happened
+        if look(frame):
+            sys.settrace(None)
+            happened = True
+            happens()
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert happened
+    finally:
+        sys.settrace(before)
+    return happened

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import typing
 from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -124,6 +126,22 @@ def test_star_import() -> None:
     namespace: dict[str, object] = {}
     exec("from jetspark import *", namespace)
     assert set(namespace) - {"__builtins__"} == set(PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        jetspark.Client.publish,
+        jetspark.Client.request_many,
+        jetspark.Message.respond,
+        jetspark.MessageOptions,
+        jetspark.PublishOptions,
+        jetspark.PullConsumer.arrow_batches,
+        jetspark.PullConsumer.fetch_arrow,
+    ],
+)
+def test_types_can_be_read(signature: Any) -> None:
+    assert typing.get_type_hints(signature)
 
 
 def test_the_package_is_typed() -> None:

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,18 @@ def test_methods_take_the_same_arguments(kind: type) -> None:
 
 
 def test_connect_takes_the_same_options() -> None:
-    assert inspect.signature(jetspark.sync.connect) == inspect.signature(jetspark.connect)
+    mine, theirs = map(inspect.signature, (jetspark.sync.connect, jetspark.connect))
+    assert mine.parameters == theirs.parameters
+    assert mine.return_annotation is jetspark.sync.Client
+    assert theirs.return_annotation is jetspark.Client
+
+
+def test_types_can_be_read() -> None:
+    for kind in (getattr(jetspark.sync, name) for name in jetspark.sync.__all__):
+        if inspect.isclass(kind) and kind.__module__ == _generated.__name__:
+            typing.get_type_hints(kind)
+            for function in filter(inspect.isfunction, vars(kind).values()):
+                typing.get_type_hints(function)
 
 
 def test_nothing_in_it_is_async() -> None:

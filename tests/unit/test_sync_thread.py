@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import traceback
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ from jetspark.errors import ConnectionClosedError, InvalidArgumentError, JetSpar
 from jetspark.sync._base import in_threads, in_worker
 from jetspark.sync._iterators import Items
 from jetspark.sync._thread import LoopThread
-from tests.support.blocking import in_thread, no_threads_left, until
+from tests.support.blocking import at_entry, in_thread, interrupt, no_threads_left, until
 
 __all__ = ["no_threads_left"]
 
@@ -29,10 +30,18 @@ def thread() -> Any:
 @pytest.fixture
 def running(thread: LoopThread) -> Any:
     """The thread as it is while a connection is open."""
-    connection = object()
-    thread.enter(connection)
+    connection = Connection()
+    thread.call(thread.opened, connection)
     yield thread
-    thread.leave(connection)
+    thread.call(thread.closed, connection)
+
+
+class Connection:
+    """One that has nothing to do."""
+
+    def empty_outbox(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 async def double(value: int) -> int:
@@ -53,8 +62,8 @@ def test_the_thread_ends_when_nobody_needs_it_and_starts_again(thread: LoopThrea
 
 
 def test_it_runs_on_while_a_connection_is_open(thread: LoopThread) -> None:
-    connection = object()
-    thread.call(thread.opened, connection, lambda: double(1))
+    connection = Connection()
+    thread.call(thread.opened, connection)
     first = thread.call(threading.get_ident)
     assert thread.call(threading.get_ident) == first
     assert "jetspark" in {each.name for each in threading.enumerate()}
@@ -133,6 +142,43 @@ def test_an_interrupt_cancels_the_call_and_waits_for_its_end(
     assert thread.run(double(2)) == 4
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_an_interrupt_at_any_moment_of_a_call_leaves_nothing(thread: LoopThread) -> None:
+    def work() -> None:
+        number = 1
+        while at_entry(number, interrupt, lambda: thread.run(double(1))):
+            assert thread.run(double(number)) == 2 * number
+            assert not thread._users
+            number += 1
+
+    in_thread(work).result()
+    until(lambda: "jetspark" not in {each.name for each in threading.enumerate()})
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_signal_handler_may_make_a_call_at_any_moment_of_another_one(
+    thread: LoopThread, connected: bool
+) -> None:
+    connection = Connection()
+    if connected:
+        thread.call(thread.opened, connection)
+    results: list[int] = []
+
+    def handler() -> None:
+        assert thread.run(double(1)) == 2
+
+    def work() -> int:
+        number = 1
+        while at_entry(number, handler, lambda: results.append(thread.run(double(21)))):
+            number += 1
+        return number
+
+    assert in_thread(work).result() > 5
+    assert set(results) == {42}
+    if connected:
+        thread.call(thread.closed, connection)
+
+
 # -- callbacks -------------------------------------------------------------------------------------
 
 
@@ -197,11 +243,32 @@ def test_a_callback_that_is_given_up_runs_to_its_end(thread: LoopThread) -> None
     until(lambda: "jetspark callback" not in {each.name for each in threading.enumerate()})
 
 
-def test_a_coroutine_function_is_no_callback(thread: LoopThread) -> None:
-    async def callback() -> None: ...
+async def asynchronous() -> None: ...
 
+
+class Asynchronous:
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "callback", [asynchronous, Asynchronous(), functools.partial(asynchronous)], ids=type
+)
+def test_a_coroutine_function_is_no_callback(thread: LoopThread, callback: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="plain function"):
         in_worker(callback, thread)
+
+
+def test_what_returns_a_coroutine_is_no_callback(thread: LoopThread) -> None:
+    async def deliver() -> None:
+        await in_worker(lambda: asynchronous(), thread)()
+
+    with pytest.raises(InvalidArgumentError, match="plain function"):
+        thread.run(deliver())
+
+
+def test_what_cannot_be_called_is_no_callback(thread: LoopThread) -> None:
+    with pytest.raises(InvalidArgumentError, match="must be a function, not int"):
+        in_worker(5, thread)  # type: ignore[arg-type]
 
 
 # -- iterators -------------------------------------------------------------------------------------
@@ -223,6 +290,12 @@ def test_items_come_in_order_and_end(running: LoopThread) -> None:
     items: Items[int] = Items(running, numbers(1000))
     assert list(items) == list(range(1000))
     assert list(items) == []
+
+
+def test_at_its_end_an_iteration_leaves_nothing_to_be_given_up(running: LoopThread) -> None:
+    items: Items[int] = Items(running, numbers(3))
+    assert list(items) == [0, 1, 2]
+    assert not items._finalizer.alive  # it would swallow an interrupt
 
 
 def test_items_are_taken_ahead_up_to_a_limit(running: LoopThread) -> None:
@@ -277,6 +350,11 @@ def test_an_iteration_ends_with_the_thread(thread: LoopThread) -> None:
         next(items)
 
 
+class Client:
+    def __init__(self) -> None:
+        self.readings: set[Any] = set()
+
+
 def test_iterables_are_iterated_over_in_threads(thread: LoopThread) -> None:
     names: set[str] = set()
 
@@ -285,10 +363,29 @@ def test_iterables_are_iterated_over_in_threads(thread: LoopThread) -> None:
             names.add(threading.current_thread().name)
             yield thread.run(double(number))
 
+    client = Client()
+
     async def collect() -> list[Any]:
-        return [block async for block in in_threads(blocks())]
+        return [block async for block in in_threads(blocks(), client)]
 
     assert thread.run(collect()) == [0, 2, 4]
-    assert all(name.startswith("jetspark helper") for name in names)
+    assert names == {"jetspark helper"}
+    assert not client.readings
     for data in (b"bytes", bytearray(b"x"), [b"list"], 17):
-        assert in_threads(data) is data
+        assert in_threads(data, client) is data
+
+
+def test_helper_threads_do_not_hold_up_the_end(thread: LoopThread) -> None:
+    async def helper() -> bool:
+        return await asyncio.to_thread(lambda: threading.current_thread().daemon)
+
+    assert thread.run(helper())
+    with pytest.raises(ZeroDivisionError):
+        thread.run(asyncio.to_thread(lambda: 1 // 0))
+
+
+def test_what_ends_something_does_nothing_after_the_end(thread: LoopThread) -> None:
+    thread.forked = True
+    thread.finish(double(1))
+    with pytest.raises(ConnectionClosedError):
+        thread.run(double(1))

@@ -484,7 +484,8 @@ def connector(
         await client._connection.connect()
         return client
 
-    connect.__signature__ = inspect.signature(make_options)  # type: ignore[attr-defined]
+    signature = inspect.signature(make_options).replace(return_annotation=make_client)
+    connect.__signature__ = signature  # type: ignore[attr-defined]
     connect.__doc__ = f"""Connect to a NATS server and return the client.
 
     >>> async with await jetspark.connect("nats://localhost:4222") as nc:  # doctest: +SKIP

@@ -19,8 +19,6 @@ _VERSION = b"NATS/1.0"
 _NAME = re.compile(r"[!-9;-~]+")  # printable ASCII without the colon
 _MAPPINGS = (dict, Mapping)  # dict by itself, because asking an abstract class is slow
 
-HeadersLike: TypeAlias = "Headers | Mapping[str, str | Sequence[str]]"
-
 
 class Headers:
     """Ordered, multi-value headers of a message.
@@ -139,6 +137,9 @@ class Headers:
         status = "" if self.status is None else f", status={self.status}"
         text = f", description={self.description!r}" if self.description else ""
         return f"Headers({self.to_dict()!r}{status}{text})"
+
+
+HeadersLike: TypeAlias = Headers | Mapping[str, str | Sequence[str]]
 
 
 def parse_status(raw: bytes) -> tuple[int | None, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import io
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,7 +12,16 @@ from typing import Any, TypeVar
 from ._callbacks import check_callback
 from ._thread import LoopThread
 
-__all__ = ["FRONTS", "Wrapper", "in_loop", "in_threads", "in_worker", "unwrap", "wrap"]
+__all__ = [
+    "FRONTS",
+    "Wrapper",
+    "in_list",
+    "in_loop",
+    "in_threads",
+    "in_worker",
+    "unwrap",
+    "wrap",
+]
 
 R = TypeVar("R")
 
@@ -68,16 +79,44 @@ def in_loop(function: Callable[..., R] | None, thread: LoopThread) -> Any:
     return call
 
 
-def in_threads(data: Any) -> Any:
-    """Data for the async API; an iterable, which may block, is iterated over in threads."""
-    is_file = hasattr(data, "read") and not isinstance(data, Wrapper)
-    ready = isinstance(data, Sequence | memoryview | bytearray | os.PathLike)
-    if is_file or ready or not isinstance(data, Iterable):
+def in_list(items: Any) -> Any:
+    """Items for the async API; taken now, in the thread of the caller, because that may block."""
+    return items if isinstance(items, str) or not isinstance(items, Iterable) else list(items)
+
+
+def in_threads(data: Any, client: Any) -> Any:
+    """Data for the async API; a file or iterable, which may block, is read in threads."""
+    if hasattr(data, "read") and not isinstance(data, Wrapper | io.BytesIO):
+        return _File(data, client)
+    ready = isinstance(data, Sequence | memoryview | bytearray | os.PathLike | io.BytesIO)
+    if ready or not isinstance(data, Iterable):
         return data
-    return _blocks(iter(data))
+    return _blocks(iter(data), client)
 
 
-async def _blocks(iterator: Iterator[Any]) -> AsyncIterator[Any]:
+class _File:
+    """A file that is read in threads."""
+
+    def __init__(self, file: Any, client: Any) -> None:
+        self._file = file
+        self._client = client
+
+    async def read(self, size: int) -> Any:
+        """Up to so many bytes, none at the end."""
+        block = await _in_thread(self._client, self._file.read, size)
+        return await block if inspect.isawaitable(block) else block
+
+
+async def _blocks(iterator: Iterator[Any], client: Any) -> AsyncIterator[Any]:
     end = object()
-    while (block := await asyncio.to_thread(next, iterator, end)) is not end:
+    while (block := await _in_thread(client, next, iterator, end)) is not end:
         yield block
+
+
+async def _in_thread(client: Any, function: Callable[..., Any], *args: Any) -> Any:
+    reading = asyncio.get_running_loop().run_in_executor(None, function, *args)
+    client.readings.add(reading)  # which are cancelled when it is closed
+    try:
+        return await reading
+    finally:
+        client.readings.discard(reading)

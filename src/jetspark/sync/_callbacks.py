@@ -9,27 +9,38 @@ that ends its own subscription does not wait for itself.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from jetspark.errors import ConnectionClosedError, InvalidArgumentError, SubscriptionClosedError
 
-__all__ = ["Call", "Job", "Workers", "check_callback", "current_job"]
+__all__ = ["Call", "Helpers", "Job", "Workers", "check_callback", "current_job"]
 
 T = TypeVar("T")
 
 _local = threading.local()
 
+NOT_PLAIN = "the callback must be a plain function; jetspark.connect is for async ones"
+
 
 class Call(Generic[T]):
     """A coroutine that the loop runs for a thread, which waits for it."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        loop: asyncio.AbstractEventLoop,
+        release: Callable[[Call[T]], threading.Thread | None],
+    ) -> None:
+        self.ending: threading.Thread | None = None  # the thread of the loop, if it ends with this
         self._coroutine = coroutine
         self._loop = loop
+        self._release = release
         self._task: asyncio.Task[T] | None = None
         self._result: T
         self._error: BaseException | None = None
@@ -102,6 +113,7 @@ class Call(Generic[T]):
     def _end(self, error: BaseException | None) -> None:
         self._error = error
         self._ended = True
+        self.ending = self._release(self)
         self._end_lock.release()
 
 
@@ -149,7 +161,10 @@ class Job:
         """Call the callback, in the worker."""
         _local.job = self
         try:
-            self._function(*self._args)
+            result = self._function(*self._args)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise InvalidArgumentError(NOT_PLAIN)
         except Exception as error:
             self._error = error
         except BaseException as error:  # it would end the loop
@@ -173,44 +188,92 @@ def current_job() -> Job | None:
     return job
 
 
-class Workers:
-    """Threads for callbacks: as many as there are callbacks that run at the same time."""
+class Errand:
+    """A function that blocks, and is therefore called in another thread than that of the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.future: Future[Any] = Future()
+        self._call = call
+
+    def work(self) -> None:
+        """Call it, in the worker."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self._call()
+        except BaseException as error:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+    def end(self) -> None:
+        """Do nothing: the future tells of it."""
+
+
+class Workers:
+    """Threads for callbacks or errands: as many as there are of them at the same time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
+        self._name = name
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
 
     async def run(self, function: Callable[..., object], *args: Any) -> None:
         """Run a callback and wait for its end."""
         job = Job(function, args)
+        self.start(job)
+        await job.run()
+
+    def start(self, job: Job | Errand) -> None:
+        """Have it done by a worker."""
         if self._idle:
             worker = self._idle.pop()
         else:
-            worker = _Worker(self._loop, self._idle)
+            worker = _Worker(self._loop, self._name, self._idle)
             self._all.add(worker)
         worker.jobs.put(job)
-        await job.run()
 
-    def retire(self) -> None:
-        """End the threads that are idle now, and the others when their callbacks have returned."""
+    def retire(self, patience: float = 0.0) -> None:
+        """End the threads that are idle now, and the others when what they do has returned.
+
+        Those have so many seconds to do so before this returns.
+        """
         idle, self._idle = self._idle, []
         workers, self._all = self._all, set()
         for worker in workers:
             worker.jobs.put(None)
-        for worker in idle:
-            worker.thread.join()
+        for worker in workers:
+            worker.thread.join(None if worker in idle else patience)
+
+
+class Helpers(ThreadPoolExecutor):
+    """What the loop uses for all that blocks: the names of hosts, files, the data of users.
+
+    Other than those of the base class, these threads do not hold up the interpreter: one may read
+    from a pipe that says nothing.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        self._workers = workers
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function in a thread."""
+        errand = Errand(functools.partial(fn, *args, **kwargs))
+        self._workers.start(errand)
+        return errand.future
 
 
 class _Worker:
-    """A thread that runs one callback after the other."""
+    """A thread that does one job after the other."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: list[_Worker]) -> None:
-        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, idle: list[_Worker]) -> None:
+        self.jobs: SimpleQueue[Job | Errand | None] = SimpleQueue()
         self._loop = loop
         self._idle = idle
         # A daemon, so that a callback that never returns does not hold up the interpreter.
-        self.thread = threading.Thread(target=self._main, name="jetspark callback", daemon=True)
+        self.thread = threading.Thread(target=self._main, name=name, daemon=True)
         self.thread.start()
 
     def _main(self) -> None:
@@ -219,15 +282,19 @@ class _Worker:
             if self._loop.is_closed():
                 return
             self._loop.call_soon_threadsafe(self._on_end, job)
+            del job  # or it would keep what it has read
 
-    def _on_end(self, job: Job) -> None:
+    def _on_end(self, job: Job | Errand) -> None:
         self._idle.append(self)
         job.end()
 
 
 def check_callback(function: object) -> None:
     """Refuse what cannot be called from a thread."""
-    if inspect.iscoroutinefunction(function):
+    if not callable(function):
         raise InvalidArgumentError(
-            "the callback must be a plain function; jetspark.connect is for async ones"
+            f"the callback must be a function, not {type(function).__name__}"
         )
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that has one
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        raise InvalidArgumentError(NOT_PLAIN)

@@ -22,11 +22,24 @@ def _connector(make_options: Callable[P, ConnectOptions]) -> Callable[P, Client]
 
     def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
         thread = loop_thread()
-        client = thread.run(open_client(make_options(*args, **kwargs)))
-        client.front = Client(client, thread)
-        return client.front
+        options = make_options(*args, **kwargs)
+        opened: list[Client] = []
 
-    connect.__signature__ = inspect.signature(make_options)  # type: ignore[attr-defined]
+        async def open_it() -> None:
+            client = await open_client(options)
+            client.front = Client(client, thread)
+            opened.append(client.front)
+
+        try:
+            thread.run(open_it())
+            return opened[0]
+        except BaseException:
+            for client in opened:  # when the interrupt came
+                client.close()
+            raise
+
+    signature = inspect.signature(make_options).replace(return_annotation=Client)
+    connect.__signature__ = signature  # type: ignore[attr-defined]
     connect.__doc__ = f"""Connect to a NATS server and return the client, which blocks.
 
     >>> with jetspark.sync.connect("nats://localhost:4222") as nc:  # doctest: +SKIP

@@ -125,17 +125,19 @@ from jetspark.objects.upload import ProgressCallback
 from jetspark.objects.watcher import ObjectWatcher as AsyncObjectWatcher
 from jetspark.protocol.encoder import Payload
 
-from ._base import FRONTS, Wrapper, in_loop, in_threads, in_worker, unwrap, wrap
-from ._client import LoopClient, acknowledge
+from ._base import FRONTS, Wrapper, in_list, in_loop, in_threads, in_worker, unwrap, wrap
+from ._client import LoopClient, acknowledge, publish_async, publish_pending
+from ._fetch import fetched
 from ._futures import PublishAckFuture
 from ._iterators import HAND, Feed, Items
-from ._publish import publish_async, publish_pending, published
 from ._thread import LoopThread
 
 if TYPE_CHECKING:
-    import pyarrow
+    from pyarrow import RecordBatch
 
     from jetspark.jetstream.consumer.arrow import ArrowStream as AsyncArrowStream
+else:
+    AsyncArrowStream = RecordBatch = Any
 
 
 __all__ = [
@@ -239,7 +241,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class ArrowStream(Feed["pyarrow.RecordBatch"]):
+class ArrowStream(Feed[RecordBatch]):
     """The messages of a pull consumer as record batches, to iterate over."""
 
     _async: AsyncArrowStream
@@ -288,7 +290,7 @@ class ArrowStream(Feed["pyarrow.RecordBatch"]):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stop(self._async.__aexit__(*exc_info))
+        self._exit(self._async.__aexit__(*exc_info))
 
 
 class AtomicBatch(Wrapper):
@@ -347,7 +349,7 @@ class AtomicBatch(Wrapper):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.run(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__(*exc_info))
 
 
 class Client(Wrapper):
@@ -535,14 +537,14 @@ class Client(Wrapper):
         What has been published is still written to the socket. Afterwards no task and no socket
         of the client is left.
         """
-        self._thread.run(self._async.close())
+        self._thread.finish(self._async.close())
 
     def __enter__(self) -> Self:
         self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.run(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__(*exc_info))
 
     def jetstream(
         self,
@@ -650,7 +652,7 @@ class Consumption(Wrapper):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.run(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__(*exc_info))
 
 
 class FastIngest(Wrapper):
@@ -746,7 +748,7 @@ class FastIngest(Wrapper):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.run(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__(*exc_info))
 
 
 class JetStream(Wrapper):
@@ -775,7 +777,7 @@ class JetStream(Wrapper):
         without an expected sequence, is sent again by itself when the connection is lost and
         comes back in time.
         """
-        return published(self._async, self._thread, self._async.publish(subject, data, **options))
+        return self._thread.run(self._async.publish(subject, data, **options))
 
     def publish_async(
         self, subject: str, data: Payload = b"", **options: Unpack[PublishOptions]
@@ -803,7 +805,7 @@ class JetStream(Wrapper):
     @property
     def publish_async_pending(self) -> int:
         """How many messages of `publish_async` are without their acknowledgement."""
-        return publish_pending(self._async, self._thread)
+        return publish_pending(self._async)
 
     def publish_async_complete(self, timeout: float | None = None) -> None:
         """Wait until each message of `publish_async` is acknowledged or has failed.
@@ -812,7 +814,7 @@ class JetStream(Wrapper):
         future: the error if it is one, an `ExceptionGroup` if there are several. Draining the
         connection waits, too, and reports failures as events; closing it does not wait.
         """
-        published(self._async, self._thread, self._async.publish_async_complete(timeout))
+        self._thread.run(self._async.publish_async_complete(timeout))
 
     def counter_add(
         self, subject: str, increment: int = 1, **options: Unpack[PublishOptions]
@@ -1437,7 +1439,7 @@ class KeyValue(Wrapper, Generic[T]):
         keys that have up to a megabyte, all of them from one moment, on a server of version 2.11.
         On an older one, and where wildcards match more, it is one after the other.
         """
-        return self._thread.run(self._async.get_many(keys))
+        return self._thread.run(self._async.get_many(in_list(keys)))
 
     def keys(self, *filters: str) -> Iterator[str]:
         """Iterate over the keys, or over those that match one of the filters.
@@ -1582,7 +1584,7 @@ class KeyValueWatcher(Feed[KeyValueEntry[T] | None]):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stop(self._async.__aexit__(*exc_info))
+        self._exit(self._async.__aexit__(*exc_info))
 
 
 class Message(msgspec.Struct, gc=False, eq=False):
@@ -1772,7 +1774,7 @@ class MessageStream(Feed[JetStreamMessage]):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stop(self._async.__aexit__(*exc_info))
+        self._exit(self._async.__aexit__(*exc_info))
 
 
 class ObjectReader(Feed[bytes]):
@@ -1784,7 +1786,12 @@ class ObjectReader(Feed[bytes]):
 
     Whether the data are those that were stored shows at the end: instead of the last of them,
     `DigestMismatchError` is raised if they are not. Of a part, only the sizes can be checked.
-    Leave the block, or call `stop`, to give up early.
+    Leave the block, or call `stop`, to give up early; a reader that is not referred to any more
+    gives up by itself.
+
+    Whoever cancels the wait for a chunk can wait for it again. After an error it is raised again,
+    and after `stop`, or a `read` that was cancelled, `IteratorClosedError`: there is no end of the
+    data but the true one.
     """
 
     _async: AsyncObjectReader
@@ -1812,7 +1819,7 @@ class ObjectReader(Feed[bytes]):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stop(self._async.__aexit__(*exc_info))
+        self._exit(self._async.__aexit__(*exc_info))
 
 
 class ObjectStore(Wrapper):
@@ -1840,8 +1847,9 @@ class ObjectStore(Wrapper):
     def list(self, *, show_deleted: bool = False) -> Iterator[ObjectInfo]:
         """Iterate over the objects and links in the store, in the order of their last change.
 
-        Each comes once, also if others write it meanwhile. With `show_deleted`, those that have
-        been deleted are among them.
+        Each comes once, also if others write it meanwhile, or give it another name. With
+        `show_deleted`, those that have been deleted are among them, and one that is being renamed
+        may come with both names.
         """
         return Items(self._thread, self._thread.call(self._async.list, show_deleted=show_deleted))
 
@@ -1891,7 +1899,9 @@ class ObjectStore(Wrapper):
     ) -> ObjectInfo:
         """Change the name, description, headers or metadata of an object or link.
 
-        They are given one by one, or all together as a `meta`. The data stay where they are.
+        They are given one by one, or all together as a `meta`. The data stay where they are. A
+        new name that could not be given to the end can be given again.
+
         Raises `ObjectExistsError` if there is an object of the new name, and `ObjectNotFoundError`
         if there is none of the old one.
         """
@@ -1938,7 +1948,7 @@ class ObjectStore(Wrapper):
         The data are bytes, the path of a file (`pathlib.Path`), a file opened for reading bytes,
         or an iterable of bytes; they are stored in chunks of 128 KiB, or of
         `chunk_size`. `on_progress` is called with the number of bytes that are stored, and that
-        of all if it is known.
+        of all if it is known, which that of an iterable or an open file is not.
 
         If it fails or is cancelled, the chunks stored so far are removed, and the old object stays.
         Of several puts of one name at a time, the last one to finish wins.
@@ -1946,7 +1956,7 @@ class ObjectStore(Wrapper):
         return self._thread.run(
             self._async.put(
                 name,
-                in_threads(data),
+                in_threads(data, self._async._context.client),
                 description=description,
                 headers=headers,
                 metadata=metadata,
@@ -1967,7 +1977,7 @@ class ObjectStore(Wrapper):
         *,
         offset: int = 0,
         length: int | None = None,
-        timeout: float = 30.0,
+        timeout: float | timedelta = 30.0,
         on_progress: ProgressCallback | None = None,
     ) -> ObjectReader:
         """The data of an object, or `length` bytes of them from `offset` on; links are followed.
@@ -1992,10 +2002,13 @@ class ObjectStore(Wrapper):
         name: str,
         path: str | os.PathLike[str],
         *,
-        timeout: float = 30.0,
+        timeout: float | timedelta = 30.0,
         on_progress: ProgressCallback | None = None,
     ) -> ObjectInfo:
-        """Write an object into a file, which appears, or is replaced, when all is there."""
+        """Write an object into a file, which appears, or is replaced, when all is there.
+
+        A file that is replaced keeps its permissions.
+        """
         return self._thread.run(
             self._async.get_file(name, path, timeout=timeout, on_progress=on_progress)
         )
@@ -2058,7 +2071,7 @@ class ObjectWatcher(Feed[ObjectInfo | None]):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stop(self._async.__aexit__(*exc_info))
+        self._exit(self._async.__aexit__(*exc_info))
 
 
 class OrderedPushConsumer(Consumer):
@@ -2141,21 +2154,21 @@ class PullConsumer(Consumer):
         Returns when there are so many, or after `timeout` with those that came. If it ended early
         for a reason, that is in the `error` of the list, and raised if the list is empty.
         """
-        return FetchedMessages._of(
-            self._thread.run(
-                self._async.fetch(
-                    max_messages,
-                    max_bytes=max_bytes,
-                    timeout=timeout,
-                    heartbeat=heartbeat,
-                    group=group,
-                    min_pending=min_pending,
-                    min_ack_pending=min_ack_pending,
-                    priority=priority,
-                )
-            ),
+        found: FetchedMessages = fetched(
+            self._async,
             self._thread,
+            self._async.fetch(
+                max_messages,
+                max_bytes=max_bytes,
+                timeout=timeout,
+                heartbeat=heartbeat,
+                group=group,
+                min_pending=min_pending,
+                min_ack_pending=min_ack_pending,
+                priority=priority,
+            ),
         )
+        return found
 
     def fetch_no_wait(
         self,
@@ -2168,19 +2181,19 @@ class PullConsumer(Consumer):
         priority: int | None = None,
     ) -> FetchedMessages:
         """Like `fetch`, with only those messages that the consumer has right now."""
-        return FetchedMessages._of(
-            self._thread.run(
-                self._async.fetch_no_wait(
-                    max_messages,
-                    max_bytes=max_bytes,
-                    group=group,
-                    min_pending=min_pending,
-                    min_ack_pending=min_ack_pending,
-                    priority=priority,
-                )
-            ),
+        found: FetchedMessages = fetched(
+            self._async,
             self._thread,
+            self._async.fetch_no_wait(
+                max_messages,
+                max_bytes=max_bytes,
+                group=group,
+                min_pending=min_pending,
+                min_ack_pending=min_ack_pending,
+                priority=priority,
+            ),
         )
+        return found
 
     def next(
         self,
@@ -2193,19 +2206,19 @@ class PullConsumer(Consumer):
         priority: int | None = None,
     ) -> JetStreamMessage:
         """Get one message; raises `TimeoutError` when none comes in time."""
-        return JetStreamMessage(
-            self._thread.run(
-                self._async.next(
-                    timeout,
-                    heartbeat=heartbeat,
-                    group=group,
-                    min_pending=min_pending,
-                    min_ack_pending=min_ack_pending,
-                    priority=priority,
-                )
-            ),
+        found: JetStreamMessage = fetched(
+            self._async,
             self._thread,
+            self._async.next(
+                timeout,
+                heartbeat=heartbeat,
+                group=group,
+                min_pending=min_pending,
+                min_ack_pending=min_ack_pending,
+                priority=priority,
+            ),
         )
+        return found
 
     def sequence(
         self, batch: int, *, timeout: float | timedelta = 30.0, group: str | None = None
@@ -2312,7 +2325,7 @@ class PullConsumer(Consumer):
         max_bytes: int | None = None,
         timeout: float | timedelta = 30.0,
         heartbeat: float | timedelta | None = None,
-    ) -> pyarrow.RecordBatch:
+    ) -> RecordBatch:
         """Like `fetch`, with the messages as an Arrow record batch (see `arrow_batches`)."""
         return self._thread.run(
             self._async.fetch_arrow(
@@ -2423,14 +2436,15 @@ class PullSubscription(Wrapper):
         Raises `TimeoutError` if none comes in time, and other errors only if there is no message
         to return.
         """
-        return [
-            JetStreamMessage(item, self._thread)
-            for item in self._thread.run(self._async.fetch(batch, timeout))
-        ]
+        found: list[JetStreamMessage] = fetched(
+            self._async, self._thread, self._async.fetch(batch, timeout)
+        )
+        return found
 
     def next(self, timeout: float | timedelta = 5.0) -> JetStreamMessage:
         """Get one message; raises `TimeoutError` if none comes in time."""
-        return JetStreamMessage(self._thread.run(self._async.next(timeout)), self._thread)
+        found: JetStreamMessage = fetched(self._async, self._thread, self._async.next(timeout))
+        return found
 
     @property
     def closed(self) -> bool:
@@ -2454,7 +2468,7 @@ class PullSubscription(Wrapper):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.run(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__(*exc_info))
 
 
 class PushConsumer(Consumer):
@@ -2927,7 +2941,7 @@ class Subscription(Feed[Message]):
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._stop(self._async.__aexit__(*exc_info))
+        self._exit(self._async.__aexit__(*exc_info))
 
 
 class PushSubscription(Subscription):

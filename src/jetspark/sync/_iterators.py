@@ -8,6 +8,7 @@ iterators, of which some items are taken ahead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import weakref
@@ -38,7 +39,8 @@ class Feed(Wrapper, Generic[T]):
     def __init__(self, wrapped: Any, thread: LoopThread) -> None:
         super().__init__(wrapped, thread)
         self._hand: deque[T] = deque()
-        self._turn = threading.Lock()  # held by the thread that waits for the next items
+        # Held by the thread that waits for the next items; a signal handler may ask for them, too.
+        self._turn = threading.RLock()
         self._marked = False  # the async object has been told of what is in hand
         self._failure: JetSparkError | None = None  # that came behind what is in hand
 
@@ -68,23 +70,30 @@ class Feed(Wrapper, Generic[T]):
         """The next item: that in hand, or the one that the `next` of the async object gives."""
         self._thread.check_caller()
         end = None if wait is None else time.monotonic() + wait
-        if not self._turn.acquire(timeout=-1 if wait is None else max(wait, 0)):
-            raise TimeoutError(
-                f"no message in {wait} s: another thread waits for the next one, too",
-                may_have_taken_effect=False,
-            )
+        patience = -1 if wait is None else min(max(wait, 0), threading.TIMEOUT_MAX)
         try:
-            if self._hand:
-                item = self._hand.popleft()
-                if self._marked:
-                    self._mark()
-                return item
-            self._raise_failure()
-            left = None if end is None else max(end - time.monotonic(), 0)
-            item = self._thread.run(take(left))
+            if not self._turn.acquire(timeout=patience):
+                raise TimeoutError(
+                    f"no message in {wait} s: another thread waits for the next one, too",
+                    may_have_taken_effect=False,
+                )
+            while True:
+                try:
+                    item = self._hand.popleft()
+                except IndexError:
+                    pass
+                else:
+                    if self._marked:
+                        self._mark()
+                    return item
+                self._raise_failure()
+                left = None if end is None else max(end - time.monotonic(), 0)
+                # It comes into the hand, because an interrupt would lose it on its way to here.
+                self._thread.run(self._take_one(take, left))
         finally:
-            self._turn.release()
-        return item if self._item is None else self._item(item, self._thread)
+            # An interrupt may come when it has just been acquired, or just not.
+            with contextlib.suppress(RuntimeError):
+                self._turn.release()
 
     def _raise_failure(self) -> None:
         error, self._failure = self._failure, None
@@ -98,7 +107,6 @@ class Feed(Wrapper, Generic[T]):
             taken = [await source.__anext__()]
         except StopAsyncIteration:
             return False
-        ordered = self._most > 1 and hasattr(source, "_discarded_at")
         # Who asks for more than the last message of a subscription that has ended may thereby
         # delete its consumer, which the messages in hand still need for their acknowledgements.
         alone = getattr(source, "_owns_consumer", False) and source._ended
@@ -116,14 +124,24 @@ class Feed(Wrapper, Generic[T]):
             else:
                 step.close()  # it would have to wait
                 break
+        self._receive(taken)
+        return True
+
+    async def _take_one(
+        self, take: Callable[[float | None], Coroutine[Any, Any, Any]], timeout: float | None
+    ) -> None:
+        """Take the next item by the `next` of the async object."""
+        self._receive([await take(timeout)])
+
+    def _receive(self, taken: list[Any]) -> None:
+        """Put items into the hand."""
+        source, make = self._async, self._item
         if self._most > 1 and hasattr(source, "client"):
             source.client.feeds.add(self)
-        make = self._item
         self._hand.extend(taken if make is None else [make(each, self._thread) for each in taken])
-        if ordered:
+        if self._most > 1 and hasattr(source, "_discarded_at"):  # an ordered consumer
             self._marked = True
             self._mark()
-        return True
 
     def _mark(self) -> None:
         """Have the next iteration of an ordered consumer begin with what is in hand.
@@ -142,18 +160,29 @@ class Feed(Wrapper, Generic[T]):
 
     def _stop(self, stop: Coroutine[Any, Any, R]) -> R:
         """Stop the async object, and drop what is in hand."""
-        unseen: list[Any] = list(self._hand)
-        self._hand.clear()
-        self._failure = None
-        marked, self._marked = self._marked, False
 
-        async def stop_before() -> R:
-            result = await stop
-            if marked and unseen:
-                self._async._discarded_at = unseen[0].metadata.stream_sequence
-            return result
+        async def stop_and_drop() -> R:
+            unseen: list[Any] = list(self._hand)
+            self._hand.clear()
+            self._failure = None
+            marked, self._marked = self._marked, False
+            try:
+                return await stop
+            finally:
+                if marked and unseen:
+                    self._async._discarded_at = unseen[0].metadata.stream_sequence
 
-        return self._thread.run(stop_before())
+        try:
+            return self._thread.run(stop_and_drop())
+        finally:
+            stop.close()  # if the call was refused
+
+    def _exit(self, leave: Coroutine[Any, Any, object]) -> None:
+        """Stop it at the end of a `with` block."""
+        if self._thread.ended:
+            leave.close()
+        else:
+            self._stop(leave)
 
     def _drain(self, drain: Coroutine[Any, Any, R]) -> R:
         """Drain the async object; what is in hand can be taken like the rest."""
@@ -181,7 +210,9 @@ class Items(Generic[T]):
         self._thread = thread
         self._item = item
         self._pump = _Pump(source, ahead)
-        weakref.finalize(self, _abandon, thread, self._pump).atexit = False
+        # Not needed at the end of the iteration: an interrupt that comes in it would be lost.
+        self._finalizer = weakref.finalize(self, _abandon, thread, self._pump)
+        self._finalizer.atexit = False
 
     def __iter__(self) -> Self:
         return self
@@ -196,11 +227,13 @@ class Items(Generic[T]):
             else:
                 return value if self._item is None else self._item(value)
             if not self._thread.run(pump.more()):
+                self._finalizer.detach()
                 raise StopIteration
 
     def close(self) -> None:
         """End the iteration now, instead of when nobody refers to it any more."""
-        self._thread.run(self._pump.close())
+        self._thread.finish(self._pump.close())
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,9 @@
 There is one of it in a process, shared by all connections. It runs while a connection is open or a
 call is made, and ends when neither is the case; the loop itself stays, because everything that was
 made in it belongs to it. A call on a closed connection thus finds what it would find in asyncio.
+
+A signal handler may make a call, too, in the middle of one of the thread that it interrupts. So no
+lock is held here by anybody who uses the loop.
 """
 
 from __future__ import annotations
@@ -13,12 +16,11 @@ import os
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jetspark.errors import ConnectionClosedError, JetSparkError
 
-from ._callbacks import Call, Workers, current_job
+from ._callbacks import Call, Helpers, Workers, current_job
 
 __all__ = ["LoopThread", "loop_thread"]
 
@@ -26,8 +28,17 @@ T = TypeVar("T")
 
 EXIT_TIMEOUT = 2.0  # seconds that the end of the interpreter may wait for connections to close
 SETTLE_TIMEOUT = 5.0
-HELPER = "jetspark helper"
 HELPER_TIMEOUT = 0.2
+
+
+class Connection(Protocol):
+    """What the thread has to know of a connection."""
+
+    def empty_outbox(self) -> None:
+        """Send what was put there."""
+
+    async def close(self) -> None:
+        """Close it."""
 
 
 class LoopThread:
@@ -35,14 +46,17 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = _new_loop()
-        self.workers = Workers(self.loop)
+        self.workers = Workers(self.loop, "jetspark callback")
         self.forked = False  # we are in a child, and the thread stayed with the parent
+        self._exited = False  # the interpreter is ending
+        self._helpers = Workers(self.loop, "jetspark helper")
+        self.loop.set_default_executor(Helpers(self._helpers))
         self._users: set[object] = set()  # open connections, and calls that are being made
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._connections: dict[Connection, None] = {}  # those that are open
+        self._running = threading.Lock()  # held by the thread that runs the loop
+        self._thread: threading.Thread | None = None  # the same
+        self._stopped = False  # it will end
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closers: dict[object, Callable[[], Coroutine[Any, Any, object]]] = {}
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -52,26 +66,40 @@ class LoopThread:
         If the wait is interrupted (Ctrl-C), the coroutine is cancelled and has ended when the
         interrupt is raised.
         """
+        call = Call(coroutine, self.loop, self._release)
         # An interrupt may come at any step, also when the call has already ended.
         try:
-            try:
-                self.check_caller()
-                self.enter(coroutine)
-                call = Call(coroutine, self.loop)
-                job = current_job()
-            except BaseException:
-                coroutine.close()
-                raise
-            try:
-                self.loop.call_soon_threadsafe(call.start if job is None else job.offer, call)
-                call.wait()
-            except BaseException:
+            self.check_caller()
+            job = current_job()
+            self._enter(call)
+            self.loop.call_soon_threadsafe(
+                self._begin, call.start if job is None else job.offer, call
+            )
+            self._wait(call)
+        except BaseException:
+            if call in self._users:
                 self.loop.call_soon_threadsafe(call.cancel)
-                call.wait()
-                raise
-        finally:
-            self.leave(coroutine)
+                self._wait(call)
+            coroutine.close()  # if it never began
+            raise
         return call.outcome()
+
+    def _wait(self, call: Call[Any]) -> None:
+        call.wait()
+        if call.ending is not None:
+            call.ending.join()
+
+    @property
+    def ended(self) -> bool:
+        """Whether no call can be made any more, and nothing is left that could be ended."""
+        return self.forked or self._exited
+
+    def finish(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run what ends something, if that is still there."""
+        if self.ended:
+            coroutine.close()
+        else:
+            self.run(coroutine)
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Have the loop call a plain function, which needs the loop or changes what it uses."""
@@ -84,6 +112,12 @@ class LoopThread:
     def post(self, function: Callable[[], object]) -> None:
         """Have the loop call a function, after whatever this thread asked for before."""
         self.loop.call_soon_threadsafe(function)
+
+    def _begin(self, begin: Callable[[Call[Any]], None], call: Call[Any]) -> None:
+        """Begin a call, in the loop, behind what was published before it."""
+        for connection in list(self._connections):
+            connection.empty_outbox()
+        begin(call)
 
     def start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine beside everything else, in the loop; at most until the thread ends."""
@@ -98,6 +132,8 @@ class LoopThread:
                 "the connection was made before this process was forked and belongs to the "
                 "parent; connect again in the child"
             )
+        if self._exited:
+            raise ConnectionClosedError("all connections are closed: the interpreter is ending")
         thread = self._thread
         if thread is not None and thread.ident == threading.get_ident():
             raise JetSparkError(
@@ -107,62 +143,64 @@ class LoopThread:
 
     # -- life -----------------------------------------------------------------------------------
 
-    def enter(self, user: object) -> None:
-        """Keep the thread running until the user's `leave`."""
-        with self._lock:
-            if self.loop.is_closed():
-                raise ConnectionClosedError("all connections are closed: the interpreter is ending")
+    def _enter(self, user: object) -> None:
+        """Keep the thread running until the user's `_release`."""
+        try:
             self._users.add(user)
+            # Who comes just before it is None is seen by that thread, see _main.
             if self._thread is None:
-                self._thread = threading.Thread(target=self._main, name="jetspark", daemon=True)
-                self._thread.start()
-            elif len(self._users) == 1:
-                self._changed.notify_all()  # it was about to end
-
-    def leave(self, user: object) -> None:
-        """Let the thread end if nobody else needs it; returns when it has."""
-        if user not in self._users:  # it could not enter; a fork may have left the lock locked
-            return
-        with self._lock:
+                self._start()
+        except BaseException:  # an interrupt, and perhaps it runs for nobody
             self._users.discard(user)
-            thread = self._thread
-            if self._users or thread is None:
-                return
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            if thread.ident == threading.get_ident():
-                return
-            while self._thread is thread and not self._users:
-                self._changed.wait()
-            if self._thread is thread:
-                return
-        thread.join()
+            self.loop.call_soon_threadsafe(self._stop_if_unused)
+            raise
 
-    def opened(self, connection: object, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run until a connection is closed, or close it at the end of the interpreter."""
-        self._closers[connection] = close
-        self.enter(connection)
+    def _start(self) -> None:
+        threading.Thread(target=self._main, name="jetspark", daemon=True).start()
 
-    def closed(self, connection: object) -> None:
+    def _release(self, user: object) -> threading.Thread | None:
+        """Let the thread end if nobody else needs it, in the loop; returns it if it ends now."""
+        self._users.discard(user)
+        self._stop_if_unused()
+        return self._thread if self._stopped and not self._users else None
+
+    def _stop_if_unused(self) -> None:
+        if not self._users and not self._stopped:
+            self._stopped = True
+            self.loop.stop()
+
+    def opened(self, connection: Connection) -> None:
+        """Run until a connection is closed, in the loop; or close it as the interpreter ends."""
+        self._connections[connection] = None
+        self._users.add(connection)
+
+    def closed(self, connection: Connection) -> None:
         """Note the end of a connection, in the loop."""
-        if self._closers.pop(connection, None) is not None:
-            self.leave(connection)
+        if connection in self._connections:
+            del self._connections[connection]
+            self._release(connection)
 
     def _main(self) -> None:
+        # Several threads may have been started at the same time: one of them runs the loop.
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            if self._users:
+                self._thread = threading.current_thread()
+                self._run_loop()
+        finally:
+            self._thread = None
+            self._running.release()
+        if self._users:  # they came when it was about to end, and relied on it
+            self._start()
+
+    def _run_loop(self) -> None:
         loop = self.loop
-        while True:
-            helpers = ThreadPoolExecutor(thread_name_prefix=HELPER)
-            loop.set_default_executor(helpers)
-            loop.run_forever()
-            loop.run_until_complete(self._settle())
-            helpers.shutdown(wait=False, cancel_futures=True)
-            for thread in threading.enumerate():
-                if thread.name.startswith(HELPER):
-                    thread.join(HELPER_TIMEOUT)  # one may still look up the name of a host
-            with self._lock:
-                if not self._users:
-                    self._thread = None
-                    self._changed.notify_all()
-                    return
+        self._stopped = False
+        loop.run_forever()
+        loop.run_until_complete(self._settle())
+        self.workers.retire()
+        self._helpers.retire(HELPER_TIMEOUT)  # one may still look up the name of a host
 
     async def _settle(self) -> None:
         """Let what has ended go; no connection is open, so nothing else is of use to anybody."""
@@ -174,21 +212,23 @@ class LoopThread:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=SETTLE_TIMEOUT)
-        self.workers.retire()
 
     def shut_down(self) -> None:
         """Close what is open, at the end of the interpreter, but do not wait long for it."""
         thread = self._thread
-        if thread is not None:
-            for close in list(self._closers.values()):
-                call = Call(close(), self.loop)
-                self.loop.call_soon_threadsafe(call.start, call)
-                if not call.wait(EXIT_TIMEOUT):
-                    return
-            thread.join(EXIT_TIMEOUT)
-        with self._lock:
-            if self._thread is None:
-                self.loop.close()
+        try:
+            if thread is not None:
+                for connection in list(self._connections):
+                    call = Call(connection.close(), self.loop, self._release)
+                    self._users.add(call)
+                    self.loop.call_soon_threadsafe(self._begin, call.start, call)
+                    if not call.wait(EXIT_TIMEOUT):
+                        return
+                thread.join(EXIT_TIMEOUT)
+        finally:
+            self._exited = True
+        if self._thread is None and self._running.acquire(blocking=False):
+            self.loop.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -536,6 +536,11 @@ class Consumption:
 
     async def wait(self) -> None:
         """Wait until it has ended; raises the error that ended it."""
+        if self._task is asyncio.current_task():
+            raise InvalidArgumentError(
+                f"{self._stream.consumer.description}: the callback waits for its own end; "
+                "let it return, and wait elsewhere"
+            )
         await asyncio.wait([self._task])
         if self._error is not None:
             raise self._error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetspark.errors import InvalidOptionError, JetSparkError, TimeoutError
 from jetspark.jetstream.api import ApiClient
@@ -19,9 +19,11 @@ from .messages import Consumption, MessageCallback, MessageStream, WarningHandle
 from .pull_options import PriorityOptions, PullOptions, StreamOptions
 
 if TYPE_CHECKING:
-    import pyarrow
+    from pyarrow import RecordBatch
 
     from .arrow import ArrowStream
+else:  # so that annotations can be read where pyarrow is not installed, or not wanted
+    RecordBatch = ArrowStream = Any
 
 __all__ = ["PullConsumer"]
 
@@ -289,7 +291,7 @@ class PullConsumer(Consumer):
         max_bytes: int | None = None,
         timeout: float | timedelta = 30.0,
         heartbeat: float | timedelta | None = None,
-    ) -> pyarrow.RecordBatch:
+    ) -> RecordBatch:
         """Like `fetch`, with the messages as an Arrow record batch (see `arrow_batches`)."""
         from .arrow import record_batch
 
