@@ -24,7 +24,7 @@ from jetspark.errors import (
     ObjectNotFoundError,
 )
 from jetspark.server import NatsServer
-from tests.support.clients import Connect
+from tests.support.buckets import js, nc
 from tests.support.conformance import conformance
 from tests.support.objects import (
     assert_no_consumers,
@@ -38,15 +38,7 @@ from tests.support.objects import (
     store_meta,
 )
 
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
+__all__ = ["js", "nc"]
 
 
 @pytest_asyncio.fixture

@@ -23,8 +23,7 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.objects import chunk_feed, feed, reader
-from jetspark.server import NatsServer
-from tests.support.clients import Connect
+from tests.support.buckets import js, nc
 from tests.support.conformance import conformance
 from tests.support.objects import (
     CHUNK,
@@ -40,17 +39,9 @@ from tests.support.objects import (
     store_meta,
 )
 
+__all__ = ["js", "nc"]
+
 DATA = content(50 * CHUNK + 100)
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 @pytest_asyncio.fixture

@@ -25,7 +25,7 @@ from jetspark.errors import (
     WrongLastSequenceError,
 )
 from jetspark.objects import records, upload
-from jetspark.server import NatsServer
+from tests.support.buckets import js, nc
 from tests.support.clients import Connect
 from tests.support.conformance import conformance
 from tests.support.objects import (
@@ -45,17 +45,9 @@ from tests.support.objects import (
 )
 from tests.support.servers import StartServer
 
+__all__ = ["js", "nc"]
+
 DATA = content(300_000)
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 @pytest_asyncio.fixture

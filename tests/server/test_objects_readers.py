@@ -21,7 +21,7 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.objects import ObjectReader, chunk_feed, reader
-from jetspark.server import NatsServer
+from tests.support.buckets import js, nc
 from tests.support.clients import Connect, eventually
 from tests.support.objects import (
     CHUNK,
@@ -35,18 +35,10 @@ from tests.support.objects import (
 )
 from tests.support.servers import StartServer
 
+__all__ = ["js", "nc"]
+
 DATA = content(50 * CHUNK + 100)
 MIB = 2**20
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 @pytest_asyncio.fixture

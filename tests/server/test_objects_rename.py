@@ -11,7 +11,7 @@ import pytest_asyncio
 from jetspark import Client, JetStream, ObjectStore
 from jetspark.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from jetspark.objects import catalog
-from jetspark.server import NatsServer
+from tests.support.buckets import js, nc
 from tests.support.clients import Connect
 from tests.support.objects import (
     assert_tidy,
@@ -23,17 +23,9 @@ from tests.support.objects import (
 )
 from tests.support.servers import StartServer
 
+__all__ = ["js", "nc"]
+
 Action = Callable[[], Awaitable[Any]]
-
-
-@pytest_asyncio.fixture
-async def nc(nats_server: NatsServer, connect: Connect) -> Client:
-    return await connect(nats_server.url)
-
-
-@pytest.fixture
-def js(nc: Client) -> JetStream:
-    return nc.jetstream(strict=True)
 
 
 @pytest_asyncio.fixture

@@ -119,7 +119,8 @@ class ObjectReader:
                 self._taken += len(chunk)
                 return chunk
             if self._failure is not None:
-                raise self._failure
+                # Without its traceback, which would grow with each call.
+                raise self._failure.with_traceback(None)
             if self._taken == self.length:
                 raise StopAsyncIteration
             self._chunks = iter(await self._next())
