@@ -53,7 +53,7 @@ async def test_many_streams(start_server: StartServer, connect: Connect) -> None
     expected = [f"S{n:04}" for n in range(MANY)]
     async with Requests(nc, "$JS.API.STREAM.NAMES") as requests:
         assert [name async for name in js.stream_names()] == expected
-    assert [message.data for message in requests] == [b'{"offset":0}', b'{"offset":1024}']
+    assert [message.data for message in requests] == [b'{"offset":0}', b'{"offset":1023}']
     async with Requests(nc, "$JS.API.STREAM.LIST") as requests:
         assert [(s.name, s.config.max_msgs) async for s in js.streams()] == [
             (name, n + 1) for n, name in enumerate(expected)
@@ -75,9 +75,34 @@ async def test_pages_that_nobody_wants_are_not_asked_for(
         await js.delete_stream("S0001")  # has come already
         await js.delete_stream("S0260")  # shall not come
         rest = [stream.name async for stream in streams]
-    assert len(requests) == 2
-    assert rest[0] == "S0001"
-    assert "S0260" not in rest
+    assert len(requests) == 3  # the second time it was the last of the first page that had moved
+    assert rest == [f"S{n:04}" for n in range(1, LIST_PAGE + 4)]
+
+
+@pytest.mark.parametrize("listed", ["streams", "stream_names"])
+async def test_all_are_listed_while_they_are_deleted(
+    start_server: StartServer, connect: Connect, listed: str
+) -> None:
+    nc = await connect(start_server().url)
+    js = nc.jetstream(strict=True)
+    await in_portions(lambda n: js.create_stream(name=f"S{n:04}", storage="memory"), MANY)
+    async for found in getattr(js, listed)():
+        await js.delete_stream(found if isinstance(found, str) else found.name)
+    assert [name async for name in js.stream_names()] == []
+
+
+async def test_all_are_listed_while_others_are_created(
+    start_server: StartServer, connect: Connect
+) -> None:
+    nc = await connect(start_server().url)
+    js = nc.jetstream(strict=True)
+    await in_portions(lambda n: js.create_stream(name=f"S{n:04}", storage="memory"), MANY)
+    names = []
+    async for name in js.stream_names():
+        if not names:
+            await in_portions(lambda n: js.create_stream(name=f"A{n}", storage="memory"), 5)
+        names.append(name)
+    assert names == [f"S{n:04}" for n in range(MANY)]
 
 
 async def test_many_consumers(nats_server: NatsServer, connect: Connect) -> None:
@@ -133,18 +158,20 @@ async def test_more_subjects_than_one_answer_holds(
     assert stream.cached_info is info
 
     # Those that go between two pages make others move to places that have been looked at.
-    ask = stream._request_info
+    ask = js.api.request
     gone = sorted(info.state.subjects)[:300]
 
-    async def ask_before_some_go(body: dict[str, Any] | None = None) -> dict[str, Any]:
-        response = await ask(body)
+    async def ask_before_some_go(*args: Any, **options: Any) -> dict[str, Any]:
+        response = await ask(*args, **options)
+        monkeypatch.undo()
         while gone:
             await stream.purge(subject=gone.pop())
         return response
 
-    monkeypatch.setattr(stream, "_request_info", ask_before_some_go)
+    monkeypatch.setattr(js.api, "request", ask_before_some_go)
     last = set(sorted(info.state.subjects)[300:])
     assert set((await stream.info(subjects_filter=f"{name}.*")).state.subjects) >= last
+    assert not gone
     await stream.delete()
 
 

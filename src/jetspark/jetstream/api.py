@@ -7,7 +7,7 @@ request travels or how an error comes back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from jetspark.connection import Client
@@ -118,19 +118,28 @@ class ApiClient:
     async def pages(
         self,
         subject: str,
-        items: str,
+        names_in: Callable[[dict[str, Any]], Collection[str]],
         body: Mapping[str, Any] | None = None,
         *,
         context: str,
-    ) -> AsyncIterator[Any]:
-        """Yield the items of an answer that comes in pages."""
-        offset = 0
+    ) -> AsyncIterator[tuple[dict[str, Any], list[str]]]:
+        """Yield the answers of a list that comes in pages, each with the names not seen before.
+
+        All lists are in the order of their names. Each page begins with the last name of the one
+        before, or earlier: where some have gone meanwhile, others have moved to a place that would
+        not be looked at again.
+        """
+        end, last, back = 0, "", 1
         while True:
-            request = {**(body or {}), "offset": offset}
-            response = await self.request(subject, request, context=context, idempotent=True)
-            page = response.get(items) or []
-            for item in page:
-                yield item
-            offset += len(page)
-            if not page or offset >= response.get("total", 0):
+            offset = max(end - back, 0)
+            page = await self.request(
+                subject, {**(body or {}), "offset": offset}, context=context, idempotent=True
+            )
+            names = names_in(page)
+            if offset and not any(name <= last for name in names):
+                back *= 100
+                continue
+            yield page, sorted(name for name in names if name > last)
+            end, last, back = offset + len(names), max([last, *names]), 1
+            if len(names) < 2 or end >= page.get("total", 0):
                 return

@@ -24,7 +24,7 @@ from .consumer import PullConsumer, PushConsumer, consumer_from_info
 from .consumer_config import ConsumerConfig
 from .consumer_info import ConsumerInfo, ConsumerPause
 from .features import API_LEVELS, api_level, configure, not_supported, send_config
-from .listing import list_infos
+from .listing import list_infos, list_names
 from .names import check_priority_group
 
 __all__ = ["ConsumerManager"]
@@ -190,12 +190,13 @@ class ConsumerManager(ContextBase):
 
     async def consumer_names(self, stream: str) -> AsyncIterator[str]:
         """Iterate over the names of the consumers of a stream, in order."""
-        pages = self.api.pages(
+        names = list_names(
+            self.api,
             self.api.subjects.consumer_names(stream),
             "consumers",
             context=f"stream {stream!r}: names of consumers",
         )
-        async for name in pages:
+        async for name in names:
             yield name
 
     async def pause_consumer(

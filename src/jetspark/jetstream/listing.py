@@ -1,7 +1,7 @@
-"""Lists of streams and consumers with their infos, from a cluster in which some may be silent.
+"""Lists of streams and consumers: their names, or their infos, of which some may be silent.
 
-A server waits some seconds for those that answer it and then says which ones did not: they have no
-leader at the moment, or their servers are down.
+A server of a cluster waits some seconds for those that answer it and then says which ones did not:
+they have no leader at the moment, or their servers are down.
 """
 
 from __future__ import annotations
@@ -15,11 +15,27 @@ from jetspark.errors import NotFoundError, OfflineError, TimeoutError
 from .api import ApiClient
 from .codec import Wire
 
-__all__ = ["list_infos"]
+__all__ = ["list_infos", "list_names"]
 
 W = TypeVar("W", bound=Wire)
 
 _PATIENCE = 1.0  # seconds; who has a leader again by now answers at once
+
+
+async def list_names(
+    api: ApiClient,
+    endpoint: str,
+    key: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    context: str,
+) -> AsyncIterator[str]:
+    """Yield the names under `key` in the pages of an answer."""
+    async for _, names in api.pages(
+        endpoint, lambda page: page.get(key) or [], body, context=context
+    ):
+        for name in names:
+            yield name
 
 
 async def list_infos(
@@ -37,27 +53,22 @@ async def list_infos(
     Those that the answer names as missing are asked for by themselves. Raises `OfflineError` at
     the end if some stay silent.
     """
-    offset = 0
     silent: list[str] = []
-    while True:
-        request = {**(body or {}), "offset": offset}
-        response = await api.request(endpoint, request, context=context, idempotent=True)
-        page = {_name(item): item for item in response.get(key) or []}
-        # One that is known to be offline is there without its state, and named here, too.
-        missing = {*(response.get("missing") or []), *(response.get("offline") or {})}
+    async for page, names in api.pages(
+        endpoint, lambda page: _infos(page, key), body, context=context
+    ):
+        known = _infos(page, key)
+        missing = [name for name in names if known[name] is None]
         found = await asyncio.gather(
-            *(_info(api, kind, info_endpoint(name), context) for name in sorted(missing))
+            *(_info(api, kind, info_endpoint(name), context) for name in missing)
         )
-        infos = dict(zip(sorted(missing), found, strict=True))
-        for name in sorted(page.keys() | missing):
-            info = infos[name] if name in missing else api.decode(kind, page[name])
+        infos = dict(zip(missing, found, strict=True))
+        for name in names:
+            info = infos[name] if name in infos else api.decode(kind, known[name])
             if info is None:
                 silent.append(name)
             elif not isinstance(info, NotFoundError):
                 yield info
-        offset += len(page.keys() | missing)
-        if not (page or missing) or offset >= response.get("total", 0):
-            break
     if silent:
         raise OfflineError(
             f"{context}: {', '.join(silent)} did not answer; the servers may be down, or no "
@@ -79,6 +90,11 @@ async def _info(
         return error
 
 
-def _name(item: Mapping[str, Any]) -> str:
-    name: str = item.get("name") or item["config"]["name"]
-    return name
+def _infos(page: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The infos of a page by name, None for those that are to be asked for."""
+    infos: dict[str, Any] = {
+        item.get("name") or item["config"]["name"]: item for item in page.get(key) or []
+    }
+    # One that is known to be offline is there without its state, and named here, too.
+    missing = {*(page.get("missing") or []), *(page.get("offline") or {})}
+    return infos | dict.fromkeys(missing)

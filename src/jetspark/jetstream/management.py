@@ -11,7 +11,7 @@ from .account_info import AccountInfo
 from .checks import check_filter
 from .consumer_management import ConsumerManager
 from .features import configure, send_config
-from .listing import list_infos
+from .listing import list_infos, list_names
 from .stream import Stream, purge
 from .stream_config import StreamConfig
 from .stream_info import StreamInfo
@@ -120,10 +120,14 @@ class StreamManager(ConsumerManager):
 
     async def stream_names(self, *, subject: str | None = None) -> AsyncIterator[str]:
         """Iterate over the names of the streams in order, or of those with a subject."""
-        pages = self.api.pages(
-            self.api.subjects.stream_names(), "streams", _filter(subject), context="stream names"
+        names = list_names(
+            self.api,
+            self.api.subjects.stream_names(),
+            "streams",
+            _filter(subject),
+            context="stream names",
         )
-        async for name in pages:
+        async for name in names:
             yield name
 
     async def stream_name_by_subject(self, subject: str) -> str:

@@ -62,44 +62,19 @@ class Stream(StreamReader):
         subject that matches; with `deleted_details`, `state.deleted` the deleted sequences.
         """
         body: dict[str, Any] = {"deleted_details": deleted_details or None}
-        if subjects_filter is not None:
+        endpoint = self.api.subjects.stream_info(self.name)
+        context = f"stream {self.name!r}: info"
+        if subjects_filter is None:
+            response = await self.api.request(endpoint, body, context=context, idempotent=True)
+        else:
             check_filter("subjects_filter", subjects_filter)
             body["subjects_filter"] = subjects_filter
-        response = await self._request_info(body)
-        if subjects_filter is not None:
-            await self._add_pages(response, body)
+            pages = self.api.pages(endpoint, _subjects, body, context=context)
+            response, _ = await anext(pages)
+            async for page, _ in pages:  # a server lists 100,000 subjects at a time
+                _subjects(response).update(_subjects(page))
         self.cached_info = self.api.decode(StreamInfo, response)
         return self.cached_info
-
-    async def _add_pages(self, response: dict[str, Any], body: dict[str, Any]) -> None:
-        """Add the subjects that are missing: a server lists 100,000 at a time, in their order.
-
-        Each page begins with the last subject of the one before, or earlier: where subjects have
-        gone meanwhile, others have moved to a place that would not be looked at again.
-        """
-        subjects = _subjects(response)
-        end, last, back = len(subjects), max(subjects, default=""), 1
-        total = response.get("total", 0)
-        while end < total or back > 1:
-            offset = max(end - back, 0)
-            page = await self._request_info({**body, "offset": offset})
-            found, total = _subjects(page), page.get("total", 0)
-            if offset and not (found and min(found) <= last):
-                back *= 100
-                continue
-            subjects.update(found)
-            newest = max(found, default=last)
-            if newest <= last:
-                return
-            end, last, back = offset + len(found), newest, 1
-
-    async def _request_info(self, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        return await self.api.request(
-            self.api.subjects.stream_info(self.name),
-            body,
-            context=f"stream {self.name!r}: info",
-            idempotent=True,
-        )
 
     async def update(self, config: StreamConfig | None = None, **fields: Any) -> StreamInfo:
         """Change the configuration: as a whole, or some fields of the present one.
