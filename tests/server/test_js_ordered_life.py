@@ -10,6 +10,7 @@ import pytest
 from jetspark import (
     Client,
     ConsumerInfo,
+    Stream,
 )
 from jetspark.errors import (
     ConsumerInUseError,
@@ -189,7 +190,10 @@ async def test_the_client_ends_while_it_is_created_again(
         await waiting
 
 
-async def test_the_client_ends(nats_server: NatsServer, connect: Connect, flavour: Flavour) -> None:
+@pytest.mark.parametrize("end", ["close", "drain"])
+async def test_the_client_ends(
+    nats_server: NatsServer, connect: Connect, flavour: Flavour, end: str
+) -> None:
     nc = await connect(nats_server.url)
     stream = await new_stream(nc, 1)
     consumer = await flavour.make(stream)
@@ -197,12 +201,32 @@ async def test_the_client_ends(nats_server: NatsServer, connect: Connect, flavou
     assert await take(messages, 1) == [1]
     waiting = asyncio.ensure_future(messages.next())
     await asyncio.sleep(0)
-    await nc.drain()
+    await getattr(nc, end)()
     with pytest.raises(SubscriptionClosedError):
         await waiting
-    other = await connect(nats_server.url)
-    stream = await other.jetstream().get_stream(stream.name)
-    assert await consumers(stream) == []
+    await assert_none_left(await connect(nats_server.url), stream)
+
+
+@pytest.mark.parametrize("end", ["close", "drain"])
+async def test_the_client_ends_before_it_is_read(
+    nats_server: NatsServer, connect: Connect, flavour: Flavour, end: str
+) -> None:
+    nc = await connect(nats_server.url)
+    stream = await new_stream(nc, 1)
+    consumer = await flavour.make(stream)
+    assert await consumers(stream) == [consumer.name]
+    await getattr(nc, end)()
+    await assert_none_left(await connect(nats_server.url), stream)
+
+
+async def assert_none_left(nc: Client, stream: Stream) -> None:
+    """Ask another client, as that of the stream has ended."""
+    found = await nc.jetstream().get_stream(stream.name)
+
+    async def none() -> bool:
+        return await consumers(found) == []
+
+    await eventually(none)
 
 
 async def test_an_iteration_that_never_begins(

@@ -97,7 +97,7 @@ async def test_all_are_listed_while_others_are_created(
     nc = await connect(start_server().url)
     js = nc.jetstream(strict=True)
     await in_portions(lambda n: js.create_stream(name=f"S{n:04}", storage="memory"), MANY)
-    names = []
+    names: list[str] = []
     async for name in js.stream_names():
         if not names:
             await in_portions(lambda n: js.create_stream(name=f"A{n}", storage="memory"), 5)

@@ -22,7 +22,7 @@ from jetspark.errors import (
 )
 from jetspark.server import NatsServer
 from tests.support.buckets import initial, js, nc, stream_of
-from tests.support.clients import eventually
+from tests.support.clients import Connect, eventually
 from tests.support.conformance import conformance
 from tests.support.kv import bucket_on, connected, listed, new_bucket
 
@@ -256,6 +256,24 @@ async def test_a_watch_is_lazy_and_ends_with_the_block(nc: Client, js: JetStream
         await watcher.next(1)
     assert [entry async for entry in watcher] == []
     await watcher.stop()
+
+
+@pytest.mark.parametrize("end", ["close", "drain"])
+async def test_the_client_takes_the_consumer_along(
+    nats_server: NatsServer, connect: Connect, js: JetStream, nc: Client, end: str
+) -> None:
+    bucket = await new_bucket(nc)
+    client = await connect(nats_server.url)
+    watcher = (await bucket_on(client, bucket)).watch()
+    assert await watcher.next(10) is None
+    stream = await stream_of(js, bucket)
+    assert (await stream.info()).state.consumer_count == 1
+    await getattr(client, end)()
+
+    async def none() -> bool:
+        return (await stream.info()).state.consumer_count == 0
+
+    await eventually(none)
 
 
 async def test_stop_in_the_loop_and_from_elsewhere(nc: Client) -> None:

@@ -193,6 +193,22 @@ async def test_stop_while_somebody_waits(js: JetStream, store: ObjectStore) -> N
     await assert_no_consumers(js, store.name)
 
 
+async def test_the_client_takes_the_consumers_along(
+    nats_server: NatsServer, connect: Connect, js: JetStream, store: ObjectStore
+) -> None:
+    await store.put("big", bytes(1_000_000))
+    client = await connect(nats_server.url)
+    others = await client.jetstream().object_store(store.name)
+    watcher = others.watch()
+    assert await watcher.next(10) is not None
+    reader = await others.get("big")
+    assert await anext(reader)
+    stream = await backing_stream(js, store.name)
+    assert (await stream.info()).state.consumer_count == 2
+    await client.close()
+    await assert_no_consumers(js, store.name)
+
+
 async def test_stop_before_and_during_the_start(js: JetStream, store: ObjectStore) -> None:
     watcher = store.watch()
     await watcher.stop()

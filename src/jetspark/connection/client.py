@@ -6,7 +6,8 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from jetspark.errors import (
     ConnectionDrainingError,
@@ -32,6 +33,13 @@ P = ParamSpec("P")
 C = TypeVar("C", bound="Client")
 
 
+class Guest(Protocol):
+    """What has something on the server that shall not outlive the client."""
+
+    def leave(self) -> None:
+        """Have it removed, without waiting; the connection still stands, or has been lost."""
+
+
 class Client:
     """A connection to a NATS system, made by `connect`.
 
@@ -48,6 +56,7 @@ class Client:
         self._last_sid = 0
         self._mux: RequestMux | None = None
         self._callback_tasks: set[asyncio.Task[None]] = set()
+        self._guests: WeakSet[Guest] = WeakSet()  # those with something to tidy up on the server
         self._held = 0  # bytes that wait in all subscriptions
         self._draining = False
         self._drained = False  # callbacks have had their last say
@@ -440,13 +449,15 @@ class Client:
         """Close at once: what waits in subscriptions is dropped, pending calls fail.
 
         What has been published is still written to the socket. Afterwards no task and no socket
-        of the client is left.
+        of the client is left, and on the server no consumer of an ordered reader or a watcher.
         """
         await self._close(discard=True)
 
     async def _close(self, *, discard: bool) -> None:
         subscriptions = [r for r in self._routes.values() if isinstance(r, Subscription)]
         try:
+            for guest in list(self._guests):
+                guest.leave()
             await self._connection.close()
         finally:
             if discard:

@@ -236,7 +236,7 @@ class KeyValueWatcher(Generic[T]):
         consumer = OrderedConsumer(series, info)
         self._feed = _Feed(consumer, self._on_warning)
         if self._stopped:  # meanwhile
-            series.delete()
+            series.leave()
             self._feed.end(None)
         else:
             self._feed._start()
@@ -246,7 +246,7 @@ class KeyValueWatcher(Generic[T]):
 
         def delete(task: asyncio.Task[ConsumerInfo]) -> None:
             if not task.cancelled() and task.exception() is None:
-                series.delete()
+                series.leave()
 
         creation = asyncio.get_running_loop().create_task(
             series.open(), name=f"jetspark bucket {self.bucket!r}: watch"

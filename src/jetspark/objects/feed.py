@@ -59,7 +59,7 @@ class Feed(OrderedFeed):
         try:
             consumer = OrderedConsumer(series, await series.open())
         except BaseException:
-            series.delete()  # the server may have created it all the same
+            series.leave()  # the server may have created it all the same
             raise
         order = consumer._stream_options(
             max_messages, max_bytes, EXPIRES, None, None, None, None, PriorityOptions(), 1
@@ -143,7 +143,7 @@ class Feed(OrderedFeed):
         """Give up; the server forgets the consumer."""
         self._discard()
         self._finish(None)
-        self.consumer.series.delete()
+        self.consumer.series.leave()
 
     async def stop(self) -> None:
         """Like `close`."""

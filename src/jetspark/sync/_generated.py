@@ -535,7 +535,7 @@ class Client(Wrapper):
         """Close at once: what waits in subscriptions is dropped, pending calls fail.
 
         What has been published is still written to the socket. Afterwards no task and no socket
-        of the client is left.
+        of the client is left, and on the server no consumer of an ordered reader or a watcher.
         """
         self._thread.finish(self._async.close())
 

@@ -74,7 +74,7 @@ class OrderedSeries:
         try:
             info = await self.create(self.next_name(), None, deliver_subject)
         except BaseException:
-            self.delete()  # the server may have created it all the same
+            self.leave()  # the server may have created it all the same
             raise
         self.fresh = True
         self._opened = info.created
@@ -107,13 +107,14 @@ class OrderedSeries:
     def finish(self, reader: OrderedRoute) -> None:
         """Note that an iteration has ended: its consumer is not needed any more."""
         if reader is self._reader:
-            self.delete()
+            self.leave()
 
     def next_name(self) -> str:
         """Give up the last one and return the name of the next."""
-        self.delete()
+        self.leave()
         self.fresh = False
         self._name = self.plan.next_name()
+        self.api.client._guests.add(self)
         return self._name
 
     async def create(self, name: str, start: int | None, deliver_subject: str = "") -> ConsumerInfo:
@@ -144,7 +145,7 @@ class OrderedSeries:
                 f"cannot be a continuation. {StreamReplacedError.advice.capitalize()}"
             )
 
-    def delete(self) -> None:
+    def leave(self) -> None:
         """Have the last one deleted, if that can be done at once; nobody waits for the answer."""
         client = self.api.client
         if self._name and client.connected:
