@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 import jetspark
-from jetspark.errors import JetSparkError, MaxPayloadError
-from jetspark.server import NatsServer
-from jetspark.spark.connection import run
+from jetspark.errors import JetSparkError, MaxPayloadError, NoMatchingStreamError
+from jetspark.server import NatsServer, run_cluster
+from jetspark.spark.connection import persist, run
+from jetspark.spark.stream_routes import Routes
 from jetspark.spark.stream_sink import Task, WriteSettings
 from tests.support.clients import unique
 from tests.support.servers import StartServer
@@ -205,3 +206,25 @@ async def test_the_server_restarts_under_a_task(start_server: StartServer) -> No
             await server.astart()
         await attempt.finish()
         await check(stream, range(3000))
+
+
+async def test_streams_of_a_server_that_is_down() -> None:
+    """Who writes to one stream does not wait for another."""
+    with run_cluster(3) as cluster:
+        async with await jetspark.connect([server.url for server in cluster]) as nc:
+            js = nc.jetstream(timeout=10)
+            await js.create_stream(name="UP", subjects=["up.*"], num_replicas=3)
+            down = await js.create_stream(name="DOWN", subjects=["down.*"])
+            info = await down.info()
+            assert info.cluster is not None
+            [victim] = [n for n, server in enumerate(cluster) if server.name == info.cluster.leader]
+            await cluster.akill(victim)
+            routes = Routes(nc.jetstream(), None)
+            assert (await persist(30, routes.of, "up.a")).name == "UP"
+            with pytest.raises(NoMatchingStreamError, match=r"no stream stores subject 'other\.a'"):
+                await persist(30, routes.of, "other.a")
+            with pytest.raises(JetSparkError, match="DOWN") as caught:
+                await routes.of("down.a")
+            assert caught.value.retryable
+            await cluster.astart()
+            assert (await persist(30, routes.of, "down.a")).name == "DOWN"

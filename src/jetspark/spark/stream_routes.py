@@ -8,6 +8,7 @@ from jetspark.errors import (
     InvalidSubjectError,
     JetSparkError,
     NoMatchingStreamError,
+    OfflineError,
     StreamNotFoundError,
 )
 from jetspark.jetstream import Stream
@@ -27,6 +28,7 @@ class Routes:
         self._expected = expected
         self._option = option
         self._streams: list[tuple[Stream, list[str]]] = []
+        self._complete = False
         self._known: dict[str, Stream | JetSparkError] = {}
 
     async def of(self, subject: str | None) -> Stream:
@@ -41,7 +43,10 @@ class Routes:
                 self._known.clear()
             if not self._streams:
                 await self._list()
-            found = self._known[subject] = self._find(subject)
+            found = self._find(subject)
+            if isinstance(found, NoMatchingStreamError) and not self._complete:
+                found = await self._ask(subject) or found
+            self._known[subject] = found
         if isinstance(found, JetSparkError):
             raise found
         return found
@@ -60,9 +65,21 @@ class Routes:
             f"the column or option {self._option!r}"
         )
 
+    async def _ask(self, subject: str) -> Stream | None:
+        """The stream of a subject, if there is one; it did not answer when all were listed."""
+        async for name in self._js.stream_names(subject=subject):
+            return await self._js.get_stream(name)
+        return None
+
     async def _list(self) -> None:
+        self._complete = True
+        streams = []
         if self._expected is None:
-            streams = [stream async for stream in self._js.streams()]
+            try:
+                async for stream in self._js.streams():
+                    streams.append(stream)  # noqa: PERF401 - those that answer count
+            except OfflineError:
+                self._complete = False
         else:
             try:
                 streams = [await self._js.get_stream(self._expected)]
