@@ -15,6 +15,7 @@ from jetspark import Backoff, Client, KeyValue
 from jetspark.errors import JetSparkError, KeyNotFoundError
 from jetspark.jetstream.consumer import ordered_route
 from jetspark.server import NatsServer
+from tests.support.buckets import initial
 from tests.support.conformance import conformance
 from tests.support.js import eventually_equal
 from tests.support.kv import (
@@ -189,6 +190,46 @@ async def test_a_stalled_reader(nats_server: NatsServer) -> None:
         found = [entry for entry in entries if entry is not None]
         assert [entry.revision for entry in found] == list(range(1, count + 1))
         assert sorted(int(entry.value) for entry in found) == list(range(count))
+
+
+async def test_a_stalled_reader_of_entries_that_grow(nats_server: NatsServer) -> None:
+    """What is on order was ordered when the entries were small."""
+    small, large, size = 5000, 150, 500_000
+    async with (
+        Proxy(nats_server.host, nats_server.port) as proxy,
+        connected(nats_server.url) as near,
+        connected(proxy.url) as far,
+    ):
+        bucket = await new_bucket(near)
+        async with asyncio.TaskGroup() as group:
+            for first in range(0, small, 500):
+                group.create_task(put_all(bucket, 500, start=first))
+        far_bucket = await bucket_on(far, bucket)
+        async with far_bucket.watch() as watcher, asyncio.timeout(GUARD * 2):
+            entries = await initial(watcher)
+            before = proxy.bytes_down
+            await put_all(bucket, large, start=small, size=size)
+            await settled(lambda: proxy.bytes_down)
+            assert proxy.bytes_down - before < large * size / 2
+            while len(entries) < small + large:
+                entry = await watcher.next()
+                assert entry is not None
+                entries.append(entry)
+        assert [entry.revision for entry in entries] == list(range(1, small + large + 1))
+        assert sorted(int(entry.value) for entry in entries) == list(range(small + large))
+        assert far.statistics.reconnects == 0
+
+
+async def test_a_replay_of_large_entries_keeps_the_connection(nats_server: NatsServer) -> None:
+    """A server hangs up on whom it cannot send what was ordered, over 64 MiB of it."""
+    count, size = 150, 1_000_000
+    async with connected(nats_server.url) as near, connected(nats_server.url) as far:
+        bucket = await new_bucket(near)
+        await put_all(bucket, count, size=size)
+        async with (await bucket_on(far, bucket)).watch() as watcher:
+            entries = await initial(watcher)
+        assert [int(entry.value) for entry in entries] == list(range(count))
+        assert far.statistics.reconnects == 0
 
 
 async def settled(read: Callable[[], int]) -> None:

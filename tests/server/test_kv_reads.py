@@ -264,6 +264,9 @@ async def test_long_keys(js: JetStream, direct: bool) -> None:
         await bucket.put("k" * 5000, b"")
     with pytest.raises(InvalidKeyError, match="5000 characters is too long"):
         await bucket.create("k" * 5000, b"")
+    with pytest.raises(KeyNotFoundError, match="no key 'kkk") as caught:
+        await bucket.get("k" * 100_000)
+    assert len(str(caught.value)) < 300
 
 
 @conformance("KV", SECTION, "nobody answers: the bucket is gone, or direct gets are off")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jetspark import Base64KeyCodec, JSONCodec, KeyValueEntry, KeyValueOperation, StoredMessage
-from jetspark.errors import InvalidArgumentError
+from jetspark.errors import InvalidArgumentError, InvalidKeyError
 from jetspark.kv.entry import EntryForm, operation_of
 from tests.support.conformance import conformance
 
@@ -138,7 +138,16 @@ def test_the_size_of_a_value_that_was_left_out() -> None:
 
 
 def test_a_key_codec() -> None:
-    assert KeyValueEntry(form(None, Base64KeyCodec()), "YQ.Yg", None, b"", SHORT).key == "a.b"
+    found = KeyValueEntry(form(None, Base64KeyCodec()), "YQ.Yg", None, b"", SHORT)
+    assert found.key == "a.b"
+    assert repr(found) == "<KeyValueEntry 'a.b' revision 7 of bucket 'b' PUT b''>"
+
+
+def test_a_key_that_the_codec_does_not_know() -> None:
+    found = KeyValueEntry(form(None, Base64KeyCodec()), "no/base64", None, b"", SHORT)
+    assert repr(found) == "<KeyValueEntry 'no/base64' revision 7 of bucket 'b' PUT b''>"
+    with pytest.raises(InvalidKeyError, match="'no/base64' was not written by this codec"):
+        _ = found.key
 
 
 def test_entries_pickle() -> None:

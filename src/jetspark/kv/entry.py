@@ -228,7 +228,11 @@ class KeyValueEntry(msgspec.Struct, Generic[T], gc=False, eq=False):
 
     def __repr__(self) -> str:
         data = self._data if len(self._data) <= 32 else self._data[:32] + b"..."
+        try:
+            key = self.key
+        except Exception:  # the codec does not know it
+            key = self._key
         return (
-            f"<KeyValueEntry {self._key!r} revision {self.revision} of bucket {self.bucket!r} "
+            f"<KeyValueEntry {key!r} revision {self.revision} of bucket {self.bucket!r} "
             f"{self.operation.value} {data!r}>"
         )

@@ -21,6 +21,7 @@ __all__ = [
     "check_key",
     "is_key",
     "merge_filters",
+    "short",
     "stream_of",
 ]
 
@@ -51,7 +52,7 @@ def check_key(key: object, bucket: str) -> None:
     """Refuse what is not a key."""
     if not isinstance(key, str) or not is_key(key):
         raise InvalidKeyError(
-            f"bucket {bucket!r}: key {_short(key)} must be letters, digits and any of - / _ = . "
+            f"bucket {bucket!r}: key {short(key)} must be letters, digits and any of - / _ = . "
             "and must not begin or end with a dot, nor have two in a row; for other keys, give "
             "the bucket a key_codec"
         )
@@ -63,7 +64,7 @@ def check_filter(pattern: object, bucket: str) -> str:
         return ">"
     if not isinstance(pattern, str) or not _FILTER.fullmatch(pattern):
         raise InvalidKeyError(
-            f"bucket {bucket!r}: key filter {_short(pattern)} must be a key in which a whole token "
+            f"bucket {bucket!r}: key filter {short(pattern)} must be a key in which a whole token "
             "may be '*', and the last one '>'"
         )
     return pattern
@@ -100,6 +101,7 @@ def stream_of(bucket: str) -> str:
     return STREAM_PREFIX + bucket
 
 
-def _short(key: object) -> str:
+def short(key: object) -> str:
+    """A key as errors show it."""
     text = repr(key)
     return text if len(text) <= 100 else text[:100] + "..."

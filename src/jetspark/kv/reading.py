@@ -53,6 +53,7 @@ from .names import (
     check_key,
     is_key,
     merge_filters,
+    short,
     stream_of,
 )
 from .watcher import KeyValueWatcher
@@ -152,8 +153,8 @@ class BucketReader(Generic[T]):
             stored = self._encoded_key(key, self._key_codec.encode)
             if not is_key(stored):
                 raise InvalidKeyError(
-                    f"bucket {self.name!r}: key {key!r} becomes {stored!r} with the key_codec, "
-                    "which is no valid key"
+                    f"bucket {self.name!r}: key {short(key)} becomes {short(stored)} with the "
+                    "key_codec, which is no valid key"
                 )
         in_answer = f"\r\nNats-Subject: {self._prefix}{stored}\r\n".encode()
         found = Key(
@@ -180,7 +181,7 @@ class BucketReader(Generic[T]):
             raise
         except Exception as error:
             raise InvalidKeyError(
-                f"bucket {self.name!r}: the key_codec does not take {key!r}: {error}"
+                f"bucket {self.name!r}: the key_codec does not take {short(key)}: {error}"
             ) from error
 
     async def get(self, key: str, revision: int | None = None) -> KeyValueEntry[T]:
@@ -250,7 +251,7 @@ class BucketReader(Generic[T]):
         self, key: str, revision: int | None, error: APIError | None = None
     ) -> KeyNotFoundError:
         what = "" if revision is None else f" with revision {revision}"
-        message = f"bucket {self.name!r} has no key {key!r}{what}"
+        message = f"bucket {self.name!r} has no key {short(key)}{what}"
         return adapted(KeyNotFoundError, message, error)
 
     def _deleted(self, entry: KeyValueEntry[T]) -> KeyDeletedError:

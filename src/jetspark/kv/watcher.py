@@ -26,7 +26,7 @@ from jetspark.jetstream.consumer.pull_options import PriorityOptions, StreamOpti
 from jetspark.jetstream.consumer_config import DeliverPolicy
 from jetspark.jetstream.consumer_info import ConsumerInfo
 from jetspark.jetstream.message import parse_metadata
-from jetspark.protocol import Frame
+from jetspark.protocol import Frame, MessageBatch
 from jetspark.protocol.subjects import subject_matches
 
 from .entry import EntryForm, KeyValueEntry, KeyValueOperation, operation_of
@@ -43,9 +43,10 @@ T = TypeVar("T")
 EXPIRES = 30.0  # seconds that a request of the watch waits on the server
 FIRST_LOOK = 0.1  # seconds without an entry until the server is asked whether one will come
 LONGEST_LOOK = 5.0
-FIRST_ON_ORDER = 256  # entries, until the size of some is known
 ON_ORDER_BYTES = 4 * 1024 * 1024
-FEWEST_ON_ORDER = 16
+MOST_WAITING_BYTES = 4 * ON_ORDER_BYTES
+FIRST_ON_ORDER = 256  # entries, if there are no initial data
+FEWEST_ON_ORDER = 16  # ... and of data whose size is not known yet
 MOST_ON_ORDER = 10_000
 OVERHEAD = 256  # bytes that an entry takes besides its value, about
 _SHORT_FORM_DOTS = 8  # in a reply subject, whose last token is then the number of pending messages
@@ -55,8 +56,12 @@ class _Feed(OrderedFeed):
     """Pulls entries and finds the end of the initial data."""
 
     def __init__(self, consumer: OrderedConsumer, on_warning: WarningHandler | None) -> None:
+        # A server hangs up if it cannot send what was ordered, over 64 MiB of it.
+        largest = max(consumer.api.client.max_payload, 1)
+        self._fewest = min(max(MOST_WAITING_BYTES // largest, 2), FEWEST_ON_ORDER)
+        first = self._fewest if consumer.cached_info.num_pending else FIRST_ON_ORDER
         options = StreamOptions(
-            max_messages=FIRST_ON_ORDER,
+            max_messages=first,
             max_bytes=None,
             expires=EXPIRES,
             heartbeat=HEARTBEAT,
@@ -64,10 +69,11 @@ class _Feed(OrderedFeed):
             threshold_bytes=None,
             stop_after=None,
             priority=PriorityOptions(),
-            default_max_messages=FIRST_ON_ORDER,
+            default_max_messages=first,
         )
         super().__init__(consumer, options, on_warning)
         self._initial: int | None = 0  # entries until the end of the initial data; None: it is past
+        self._arrived = 0  # bytes, since those that wait were counted
 
     def _resume(self) -> None:
         # After a loss the number is that of the new consumer: it delivers revisions that the one
@@ -84,8 +90,31 @@ class _Feed(OrderedFeed):
         self._batches.append([])
         self._wake()
 
+    def deliver(self, batch: MessageBatch) -> None:
+        """Queue what comes next in order, unless far more waits than was to be expected."""
+        super().deliver(batch)
+        self._arrived += batch.size
+        if self._arrived > MOST_WAITING_BYTES:
+            waiting = self._waiting()
+            self._arrived = _size(waiting)
+            if self._arrived > MOST_WAITING_BYTES:
+                self._hold_back(waiting)
+
+    def _hold_back(self, waiting: Sequence[Frame]) -> None:
+        """Give up what is on order if that was ordered when the entries were much smaller."""
+        self._adapt(waiting)
+        if self._ended or self.stopped or self._renewal is not None:
+            return
+        if self._window.pending_messages > self._window.max_messages:
+            self._move()  # the server stops at once; the next consumer goes on after what waits
+            self._reset(None)
+
     def _in_order(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         frames = super()._in_order(frames)
+        if frames:
+            # Not only when they are taken: what is replaced before it is on order never comes.
+            self._adapt(frames)
+            self._order()
         if self._initial is not None and frames:
             if not (end := _end_of_initial(frames, self._initial)):
                 self._initial -= len(frames)
@@ -113,10 +142,7 @@ class _Feed(OrderedFeed):
             if self._loop.time() >= look_at and not self._batches:
                 patience = min(2 * patience, LONGEST_LOOK)
                 await self._look()
-        frames = self._take_frames(MOST_ON_ORDER)
-        if frames:
-            self._adapt(frames)
-        return frames
+        return self._take_frames(MOST_ON_ORDER)
 
     async def _look(self) -> None:
         """Ask whether the initial data have an end: what has expired or was purged never comes."""
@@ -136,11 +162,15 @@ class _Feed(OrderedFeed):
 
     def _adapt(self, frames: Sequence[Frame]) -> None:
         """Have so many entries on order as make up a certain size."""
-        size = sum([len(frame[3]) for frame in frames]) + OVERHEAD * len(frames)
-        fitting = ON_ORDER_BYTES * len(frames) // size
+        fitting = ON_ORDER_BYTES * len(frames) // _size(frames)
         window = self._window
-        window.max_messages = min(max(fitting, FEWEST_ON_ORDER), MOST_ON_ORDER)
+        window.max_messages = min(max(fitting, self._fewest), MOST_ON_ORDER)
         window.threshold_messages = -(-window.max_messages // 2)
+
+
+def _size(frames: Sequence[Frame]) -> int:
+    """How many bytes entries take, about."""
+    return sum([len(frame[3]) for frame in frames]) + OVERHEAD * len(frames)
 
 
 def _end_of_initial(frames: Sequence[Frame], left: int) -> int:
