@@ -56,7 +56,7 @@ ENDS = {"stop": "self._stop", "drain": "self._drain"}
 # What differs from the pattern; {call} is the call of the async method.
 BODIES = {
     "Client.close": """
-        self._thread.finish({call})""",
+        self._thread.finish(self._async.close)""",
     "Client.publish": """
         if (headers or reply) is None and self._async.put(subject, data):
             return
@@ -277,20 +277,13 @@ class Writer:
         if name == "__aenter__":
             lines = ["    def __enter__(self) -> Self:"]
             self.imports.setdefault("typing", set()).add("Self")
-            return "\n".join(
-                [
-                    *lines,
-                    "        self._thread.run(self._async.__aenter__())",
-                    "        return self",
-                ]
-            )
+            if [ast.unparse(each) for each in member.node.body] != ["return self"]:
+                lines.append("        self._enter()")
+            return "\n".join([*lines, "        return self"])
         if name == "__aexit__":
             is_feed = "__anext__" in self.twins.all_members(kind)
-            run = "self._exit" if is_feed else "self._thread.finish"
-            return (
-                "    def __exit__(self, *exc_info: Any) -> None:\n"
-                f"        {run}(self._async.__aexit__(*exc_info))"
-            )
+            end = "self._exit(" if is_feed else "self._thread.finish(self._async.__aexit__, "
+            return f"    def __exit__(self, *exc_info: Any) -> None:\n        {end}*exc_info)"
         if member.is_property:
             return self.property(kind, member)
         return "\n\n".join(self.method(kind, member, node) for node in member.nodes)
@@ -451,18 +444,17 @@ class Writer:
         if argument.annotation is None:
             return name
         names = names_in(module, argument.annotation)
-        twins = any(self.twins.name_of(resolve(each.name, found)) for each, found in names)
         words = {found for _, found in names}
         if "AsyncIterable" in words:
             return f"{self.use('_base', 'in_threads')}({name}, self._async._context.client)"
         if "Iterable" in words:
             return f"{self.use('_base', 'in_list')}({name})"
-        if not twins:
-            return name
         if "Callable" in words:
             way = "in_worker" if "Awaitable" in words else "in_loop"
             return f"{self.use('_base', way)}({name}, self._thread)"
-        return f"{self.use('_base', 'unwrap')}({name})"
+        if any(self.twins.name_of(resolve(each.name, found)) for each, found in names):
+            return f"{self.use('_base', 'unwrap')}({name})"
+        return name
 
     # -- types ----------------------------------------------------------------------------------
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
+import pickle
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -97,7 +100,7 @@ def test_unsubscribe_after_a_number_of_messages(nc: Client) -> None:
 
 def test_next_times_out(nc: Client) -> None:
     subscription = nc.subscribe(unique())
-    with pytest.raises(TimeoutError, match=r"no message .* in 0\.0"):
+    with pytest.raises(TimeoutError, match=r"no message .* in 0\.02 s"):
         subscription.next(timeout=0.02)
     with pytest.raises(jetspark.errors.TimeoutError):
         subscription.next(0)
@@ -311,6 +314,20 @@ def test_what_a_callback_raises_is_reported(nats_server: NatsServer) -> None:
         assert nc.connected
 
 
+def test_a_handler_that_exits_does_not_end_the_connection(nats_server: NatsServer) -> None:
+    kinds: list[EventKind] = []
+
+    def on_event(event: Any) -> None:
+        kinds.append(event.kind)
+        raise SystemExit(1)
+
+    client = in_thread(lambda: jetspark.sync.connect(nats_server.url, on_event=on_event)).result()
+    client.force_reconnect()
+    in_thread(client.flush).result()
+    client.close()
+    assert kinds[-1] is EventKind.CLOSED
+
+
 def test_async_callbacks_are_refused(nc: Client) -> None:
     async def callback(message: Message) -> None: ...
 
@@ -325,6 +342,42 @@ def test_a_subscription_with_a_callback_is_not_iterated_over(nc: Client) -> None
 
 
 # -- life ----------------------------------------------------------------------------------------
+
+
+def test_what_is_collected_in_the_thread_of_the_loop_ends_its_blocks(
+    nc: Client, nats_server: NatsServer
+) -> None:
+    def block() -> Iterator[Client]:
+        with jetspark.sync.connect(nats_server.url) as client, client.subscribe(unique()):
+            yield client
+
+    class Owner:
+        def __init__(self) -> None:
+            self.client = jetspark.sync.connect(nats_server.url)
+
+        def __del__(self) -> None:
+            self.client.close()
+
+    source, owner = block(), Owner()
+    clients = [next(source), owner.client]
+    held = [source, owner]
+    del source, owner
+    nc._thread.call(held.clear)
+    until(lambda: all(client.closed for client in clients))
+    nc.flush()
+
+
+@pytest.mark.parametrize("end", [Client.close, lambda nc: nc.__exit__(None, None, None)])
+def test_an_end_that_is_interrupted_before_it_begins_is_an_end_all_the_same(
+    nats_server: NatsServer, end: Any
+) -> None:
+    nc = jetspark.sync.connect(nats_server.url)
+    assert at_entry_of(LoopThread._enter, interrupt, lambda: end(nc))
+    assert nc.closed
+
+
+def test_a_block_is_entered_without_a_call(nc: Client) -> None:
+    assert not at_entry_of(LoopThread.run, interrupt, nc.__enter__)
 
 
 def test_leaving_the_block_drains(nats_server: NatsServer) -> None:
@@ -437,6 +490,20 @@ def test_a_refused_call_leaves_nothing_behind(nc: Client) -> None:
 
     nc._thread.call(in_the_loop)
     assert not subscription.closed
+
+
+def test_what_belongs_to_a_connection_is_not_pickled(nc: Client) -> None:
+    subject = unique()
+    subscription = nc.subscribe(subject)
+    nc.publish(subject)
+    message = subscription.next(5)
+    for each in (nc, nc.jetstream(), subscription, message):
+        for way in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match="connect where it is needed"):
+                way(each)
+    for other in (nc.jetstream().publish_async(subject), nc.jetstream().stream_names()):
+        with pytest.raises(TypeError, match="what belongs to a connection"):
+            pickle.dumps(other)
 
 
 def test_in_a_notebook(nats_server: NatsServer) -> None:

@@ -32,6 +32,8 @@ from jetspark.sync import (
     Stream,
 )
 from jetspark.sync._callbacks import Call
+from jetspark.sync._iterators import Feed
+from jetspark.sync._thread import LoopThread
 from tests.support.blocking import (
     at_entry,
     at_entry_of,
@@ -145,6 +147,28 @@ def test_a_future_calls_back(nc: Client, caplog: pytest.LogCaptureFixture) -> No
     future.add_done_callback(callback)  # of one that is done
     until(lambda: found == [(1, True)] * 2)
     until(lambda: "broken" in caplog.text)
+
+
+def test_the_callbacks_of_futures_share_threads(nc: Client) -> None:
+    stream, js = make_stream(nc), nc.jetstream()
+    go_on = threading.Event()
+    called: list[PublishAckFuture] = []
+
+    def callback(future: PublishAckFuture) -> None:
+        go_on.wait(10)
+        called.append(future)
+
+    futures = [js.publish_async(f"{stream.name}.x") for _ in range(100)]
+    js.publish_async_complete()
+    for future in futures:
+        future.add_done_callback(callback)
+    nc.flush()
+    names = [each.name for each in threading.enumerate()]
+    assert 1 <= names.count("jetspark callback") <= 32
+    nc.close()  # and those that wait are called all the same
+    go_on.set()
+    until(lambda: len(called) == 100)
+    until(lambda: "jetspark callback" not in {each.name for each in threading.enumerate()})
 
 
 def test_publish_async_complete_raises_what_nobody_has_seen(nc: Client) -> None:
@@ -395,6 +419,33 @@ def test_consume_calls_back(nc: Client) -> None:
     assert consumption.closed
     assert seen == list(range(1, 16))
     assert consumer.info().ack_floor.stream_seq == 15
+
+
+def test_a_block_of_messages_whose_end_is_interrupted_has_ended(nc: Client) -> None:
+    messages = make_stream(nc, 3).create_consumer(durable_name="c").messages()
+    with messages:
+        next(messages)
+        assert at_entry_of(LoopThread._enter, interrupt, lambda: messages.__exit__(None))
+        assert messages._async._ended
+    assert list(messages) == []
+
+
+def test_an_interrupt_at_a_message_leaves_it_to_the_next_step(nc: Client) -> None:
+    messages = make_stream(nc, 5).ordered_consumer().messages(stop_after=5)
+    found = sequences([next(messages)])
+    assert at_entry_of(Feed._mark, interrupt, lambda: next(messages))
+    assert at_entry_of(Feed._mark, interrupt, messages.next)
+    assert found + sequences(messages) == [1, 2, 3, 4, 5]
+
+
+async def asynchronous(error: JetSparkError) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [asynchronous, 5])
+def test_handlers_of_warnings_are_plain_functions(nc: Client, handler: Any) -> None:
+    consumer = make_stream(nc).create_consumer(durable_name="c")
+    with pytest.raises(InvalidArgumentError, match="must be a"):
+        consumer.messages(on_warning=handler)
 
 
 def test_a_callback_that_waits_for_its_own_end_is_refused(nc: Client) -> None:

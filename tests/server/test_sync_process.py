@@ -166,6 +166,46 @@ def test_interrupts_at_any_moment_of_short_calls(nats_server: NatsServer) -> Non
     assert out == "usable\n['MainThread']\n"
 
 
+def test_interrupts_at_any_moment_of_an_iteration_lose_no_message(nats_server: NatsServer) -> None:
+    # The list is filled by a call that is noticed as a whole; nothing else stands in the loop.
+    code = """
+    import random, warnings
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited")
+    total, seen, iterating = 60_000, [], False
+    name = f"INTERRUPTED_{os.getpid()}"
+    stream = js.create_stream(name=name, subjects=[name], storage="memory")
+    for number in range(total):
+        js.publish_async(name, b"x")
+    js.publish_async_complete()
+
+    def interrupt(number, frame):
+        if iterating:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    messages = iter(stream.ordered_consumer().messages(stop_after=total))
+    add = seen.append
+    def iterate():
+        for message in messages:
+            add(message)
+    ended = False
+    while not ended:
+        try:
+            iterating = True
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00002, 0.001))
+            iterate()
+            ended, iterating = True, False
+        except KeyboardInterrupt:
+            iterating = False
+    sequences = [message.metadata.stream_sequence for message in seen]
+    print(sequences == list(range(1, total + 1)))
+    js.delete_stream(name)
+    nc.close()
+    """
+    with program(nats_server, code) as process:
+        assert outcome(process) == (0, "True\n", "")
+
+
 @pytest.mark.parametrize(
     "rest",
     [
@@ -251,6 +291,31 @@ def test_a_connection_from_before_a_fork_is_refused_in_the_child(nats_server: Na
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_the_child_of_a_callback_connects_again(nats_server: NatsServer) -> None:
+    code = """
+    done, statuses = threading.Event(), []
+    subscription = nc.subscribe("x")
+
+    def callback(message):
+        child = os.fork()
+        if not child:
+            with jetspark.sync.connect(sys.argv[1]) as other:
+                other.publish("x", b"from the child")
+            os._exit(0)
+        statuses.append(os.waitpid(child, 0)[1])
+        done.set()
+
+    nc.subscribe("y", callback=callback)
+    nc.publish("y")
+    done.wait(10)
+    print(statuses, subscription.next(10).data)
+    nc.close()
+    """
+    with program(nats_server, code) as process:
+        assert outcome(process) == (0, "[0] b'from the child'\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_may_leave_the_blocks_of_its_parent(nats_server: NatsServer) -> None:
     code = """
     with nc, nc.subscribe("x") as subscription:
@@ -280,6 +345,24 @@ def test_a_child_that_ends_does_not_disturb_an_idle_parent(nats_server: NatsServ
     """
     with program(nats_server, code) as process:
         assert outcome(process) == (0, "0\n", "")
+
+
+def test_a_signal_handler_may_connect_at_the_first_connect(nats_server: NatsServer) -> None:
+    code = """
+    from jetspark.sync import _thread
+    from tests.support.blocking import at_entry_of
+
+    nc.close()
+    _thread._at_exit()
+    _thread._of_process.clear()  # as if nobody had connected before
+
+    def connect():
+        jetspark.sync.connect(sys.argv[1]).close()
+
+    print(at_entry_of(_thread._new_loop, connect, connect), len(_thread._of_process))
+    """
+    with program(nats_server, code) as process:
+        assert outcome(process) == (0, "True 1\n", "")
 
 
 def test_the_program_in_the_documentation_runs() -> None:

@@ -19,7 +19,16 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.sync import Client, JSONCodec, KeyValue, ObjectStore
-from tests.support.blocking import in_thread, is_waited_for, nc, no_threads_left, until
+from jetspark.sync._callbacks import Call
+from tests.support.blocking import (
+    at_entry_of,
+    in_thread,
+    interrupt,
+    is_waited_for,
+    nc,
+    no_threads_left,
+    until,
+)
 
 __all__ = ["nc", "no_threads_left"]
 
@@ -107,6 +116,16 @@ def test_a_watch_is_stopped_by_another_thread(bucket: KeyValue[bytes]) -> None:
     until(is_waited_for(watcher))
     watcher.stop()
     assert waiting.result() == []
+
+
+def test_a_watch_that_is_interrupted_when_its_block_begins_has_ended(
+    nc: Client, bucket: KeyValue[bytes]
+) -> None:
+    watcher = bucket.watch()
+    assert at_entry_of(Call.outcome, interrupt, watcher.__enter__)
+    names = nc.jetstream().consumer_names
+    until(lambda: not list(names(f"KV_{bucket.name}")))
+    assert list(watcher) == []
 
 
 # -- objects ---------------------------------------------------------------------------------------

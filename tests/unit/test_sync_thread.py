@@ -13,6 +13,7 @@ import pytest
 
 from jetspark.errors import ConnectionClosedError, InvalidArgumentError, JetSparkError
 from jetspark.sync._base import in_threads, in_worker
+from jetspark.sync._callbacks import Job, Workers
 from jetspark.sync._iterators import Items
 from jetspark.sync._thread import LoopThread
 from tests.support.blocking import at_entry, in_thread, interrupt, no_threads_left, until
@@ -179,6 +180,59 @@ def test_a_signal_handler_may_make_a_call_at_any_moment_of_another_one(
         thread.call(thread.closed, connection)
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_program_does_not_end_the_loop(
+    running: LoopThread, error: type[BaseException]
+) -> None:
+    async def leave() -> None:
+        raise error
+
+    for _ in range(2):
+        with pytest.raises(error):
+            in_thread(running.run, leave()).result()
+        assert in_thread(running.run, double(2)).result() == 4
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(2, 12))  # the first is the entry of `finish` itself
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_an_interrupt_at_any_moment_does_not_prevent_an_end(
+    running: LoopThread, number: int
+) -> None:
+    begun: list[bool] = []
+
+    async def end() -> None:
+        begun.append(True)
+        await asyncio.Event().wait()  # until the interrupt comes
+
+    assert in_thread(at_entry, number, interrupt, lambda: running.finish(end)).result()
+    assert begun == [True]
+
+
+def test_what_is_ended_in_the_loop_is_not_waited_for(running: LoopThread) -> None:
+    ended: list[str] = []
+
+    async def end(name: str) -> None:
+        await asyncio.sleep(0)
+        ended.append(name)
+
+    running.call(running.finish, end, "x")
+    until(lambda: ended == ["x"])
+    assert not running._users - set(running._connections)
+
+
+def test_an_end_in_the_loop_that_fails_is_logged(
+    running: LoopThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def end() -> None:
+        raise JetSparkError("it stays")
+
+    running.call(running.finish, end)
+    until(lambda: "it stays" in caplog.text)
+
+
 # -- callbacks -------------------------------------------------------------------------------------
 
 
@@ -241,6 +295,58 @@ def test_a_callback_that_is_given_up_runs_to_its_end(thread: LoopThread) -> None
     go_on.set()
     until(lambda: results == [6])
     until(lambda: "jetspark callback" not in {each.name for each in threading.enumerate()})
+
+
+def test_an_idle_worker_may_end_the_thread(thread: LoopThread) -> None:
+    connection = Connection()
+    thread.call(thread.opened, connection)
+    closed = threading.Event()
+
+    class Collected:
+        """What the collector, which works in any thread, may find in this one."""
+
+        def work(self) -> None:
+            thread.call(thread.closed, connection)
+            closed.set()
+
+        def end(self) -> None: ...
+
+    async def deliver() -> None:
+        await in_worker(lambda: None, thread)()
+
+    thread.run(deliver())
+    worker = thread.workers._idle[0]
+    worker.jobs.put(Collected())  # type: ignore[arg-type]
+    assert closed.wait(10)
+    worker.thread.join(10)
+    assert not worker.thread.is_alive()
+    until(lambda: "jetspark" not in {each.name for each in threading.enumerate()})
+
+
+def test_callbacks_that_are_too_many_wait_and_none_is_lost(thread: LoopThread) -> None:
+    go_on, lock = threading.Event(), threading.Lock()
+    now, most, called = 0, 0, 0
+
+    def callback() -> None:
+        nonlocal now, most, called
+        with lock:
+            now += 1
+            most = max(most, now)
+        go_on.wait(10)
+        with lock:
+            now -= 1
+            called += 1
+
+    async def begin() -> None:
+        workers = Workers(thread.loop, "test helper", 3)
+        for _ in range(10):
+            workers.start(Job(callback, ()))
+        workers.retire()
+
+    thread.run(begin())
+    go_on.set()
+    until(lambda: called == 10)
+    assert most <= 3
 
 
 async def asynchronous() -> None: ...
@@ -343,6 +449,19 @@ def test_an_error_comes_after_the_items_before_it(running: LoopThread) -> None:
             next(items)
 
 
+def test_an_iteration_that_is_to_end_the_program_does_not_seem_complete(
+    running: LoopThread,
+) -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise SystemExit(3)
+
+    items: Items[int] = Items(running, source())
+    assert next(items) == 1
+    with pytest.raises(SystemExit):
+        in_thread(next, items).result()
+
+
 def test_an_iteration_ends_with_the_thread(thread: LoopThread) -> None:
     items: Items[int] = Items(thread, numbers(100), ahead=1)
     assert next(items) == 0  # and the thread ends, as there is no connection
@@ -375,6 +494,16 @@ def test_iterables_are_iterated_over_in_threads(thread: LoopThread) -> None:
         assert in_threads(data, client) is data
 
 
+def test_a_file_that_has_an_iterator_behind_it_does_not_wait_for_ever(thread: LoopThread) -> None:
+    class File:
+        def read(self, size: int) -> bytes:
+            blocks: list[bytes] = []
+            return next(iter(blocks))  # which raises StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        in_thread(lambda: thread.run(in_threads(File(), Client()).read(1))).result()
+
+
 def test_helper_threads_do_not_hold_up_the_end(thread: LoopThread) -> None:
     async def helper() -> bool:
         return await asyncio.to_thread(lambda: threading.current_thread().daemon)
@@ -386,6 +515,6 @@ def test_helper_threads_do_not_hold_up_the_end(thread: LoopThread) -> None:
 
 def test_what_ends_something_does_nothing_after_the_end(thread: LoopThread) -> None:
     thread.forked = True
-    thread.finish(double(1))
+    thread.finish(double, 1)
     with pytest.raises(ConnectionClosedError):
         thread.run(double(1))

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from jetspark.errors import (
@@ -316,6 +316,12 @@ class Client:
             raise self._connection.closed_error()
         if self._draining:
             raise ConnectionDrainingError("the connection is draining and takes no more work")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a connection, and what belongs to it, cannot be pickled or copied deeply; connect "
+            "where it is needed"
+        )
 
     def __repr__(self) -> str:
         return f"<Client {self.state.value} {self.server or ', '.join(self.servers)}>"

@@ -72,9 +72,13 @@ def in_loop(function: Callable[..., R] | None, thread: LoopThread) -> Any:
     """A function for the async API that calls another one with blocking objects, in the loop."""
     if function is None:
         return None
+    check_callback(function)
 
     def call(*args: Any) -> R:
-        return function(*[wrap(arg, thread) for arg in args])
+        try:
+            return function(*[wrap(arg, thread) for arg in args])
+        except (KeyboardInterrupt, SystemExit) as error:  # it would end what calls it
+            raise RuntimeError(f"the callback raised {error!r}") from error
 
     return call
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
@@ -19,7 +21,16 @@ from typing import Any, Generic, TypeVar
 
 from jetspark.errors import ConnectionClosedError, InvalidArgumentError, SubscriptionClosedError
 
-__all__ = ["Call", "Helpers", "Job", "Workers", "check_callback", "current_job"]
+__all__ = [
+    "Call",
+    "Helpers",
+    "Job",
+    "Workers",
+    "check_callback",
+    "current_job",
+    "forget_job",
+    "is_worker",
+]
 
 T = TypeVar("T")
 
@@ -188,6 +199,16 @@ def current_job() -> Job | None:
     return job
 
 
+def is_worker() -> bool:
+    """Whether the current thread is one of the workers."""
+    return getattr(_local, "is_worker", False)
+
+
+def forget_job() -> None:
+    """Leave the callback to the parent, after a fork in it: its task is there."""
+    _local.job = None
+
+
 class Errand:
     """A function that blocks, and is therefore called in another thread than that of the loop."""
 
@@ -201,6 +222,10 @@ class Errand:
             return
         try:
             result = self._call()
+        except StopIteration as error:  # which nobody can wait for
+            failure = RuntimeError(f"{error!r} was raised where it ends no iteration")
+            failure.__cause__ = error
+            self.future.set_exception(failure)
         except BaseException as error:
             self.future.set_exception(error)
         else:
@@ -211,13 +236,18 @@ class Errand:
 
 
 class Workers:
-    """Threads for callbacks or errands: as many as there are of them at the same time."""
+    """Threads for callbacks or errands: as many as there are of them at the same time.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    Or at most so many; then the others wait.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, most: int | None = None) -> None:
         self._loop = loop
         self._name = name
+        self._most = most
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
+        self._waiting: deque[Job | Errand] = deque()
 
     async def run(self, function: Callable[..., object], *args: Any) -> None:
         """Run a callback and wait for its end."""
@@ -229,9 +259,12 @@ class Workers:
         """Have it done by a worker."""
         if self._idle:
             worker = self._idle.pop()
-        else:
-            worker = _Worker(self._loop, self._name, self._idle)
+        elif self._most is None or len(self._all) < self._most:
+            worker = _Worker(self._loop, self._name, self._idle, self._waiting)
             self._all.add(worker)
+        else:
+            self._waiting.append(job)
+            return
         worker.jobs.put(job)
 
     def retire(self, patience: float = 0.0) -> None:
@@ -241,6 +274,11 @@ class Workers:
         """
         idle, self._idle = self._idle, []
         workers, self._all = self._all, set()
+        waiting, self._waiting = self._waiting, deque()
+        for worker in itertools.cycle(workers):
+            if not waiting:
+                break
+            worker.jobs.put(waiting.popleft())
         for worker in workers:
             worker.jobs.put(None)
         for worker in workers:
@@ -268,15 +306,23 @@ class Helpers(ThreadPoolExecutor):
 class _Worker:
     """A thread that does one job after the other."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, idle: list[_Worker]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        idle: list[_Worker],
+        waiting: deque[Job | Errand],
+    ) -> None:
         self.jobs: SimpleQueue[Job | Errand | None] = SimpleQueue()
         self._loop = loop
         self._idle = idle
+        self._waiting = waiting
         # A daemon, so that a callback that never returns does not hold up the interpreter.
         self.thread = threading.Thread(target=self._main, name=name, daemon=True)
         self.thread.start()
 
     def _main(self) -> None:
+        _local.is_worker = True
         while (job := self.jobs.get()) is not None:
             job.work()
             if self._loop.is_closed():
@@ -285,7 +331,10 @@ class _Worker:
             del job  # or it would keep what it has read
 
     def _on_end(self, job: Job | Errand) -> None:
-        self._idle.append(self)
+        if self._waiting:
+            self.jobs.put(self._waiting.popleft())
+        else:
+            self._idle.append(self)
         job.end()
 
 

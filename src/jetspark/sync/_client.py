@@ -12,6 +12,7 @@ import asyncio
 import time
 import weakref
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jetspark.client import Client as AsyncClient
@@ -23,7 +24,7 @@ from jetspark.jetstream.ack_window import AckWindow
 from jetspark.jetstream.message import JetStreamMessage as AsyncJetStreamMessage
 from jetspark.protocol import SMALL
 
-from ._base import FRONTS
+from ._base import FRONTS, in_loop
 from ._thread import LoopThread, loop_thread
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ _connect = connector(LoopClient, lambda options: options)
 
 async def open_client(options: ConnectOptions) -> LoopClient:
     """Connect, and keep the thread running until the client is closed."""
-    client = await _connect(options)
+    on_event = in_loop(options.on_event, loop_thread())
+    client = await _connect(replace(options, on_event=on_event))
     if not client.closed:
         client.thread.opened(client)
     return client

@@ -62,9 +62,9 @@ class PublishAckFuture(Wrapper):
         return self._thread.run(exception())
 
     def add_done_callback(self, callback: Callable[[PublishAckFuture], object]) -> None:
-        """Have a function called with the future when it is done, in a thread of its own.
+        """Have a function called with the future when it is done, in a worker thread.
 
-        What it raises is logged.
+        Up to 32 run at the same time, the others wait. What one raises is logged.
         """
         check_callback(callback)
         self._thread.call(self._thread.start_task, self._call_when_done(callback))
@@ -82,6 +82,6 @@ class PublishAckFuture(Wrapper):
     async def _call_when_done(self, callback: Callable[[PublishAckFuture], object]) -> None:
         await self._settled(None)
         try:
-            await self._thread.workers.run(callback, self)
+            await self._thread.done_workers.run(callback, self)
         except Exception:
             log.exception("a callback of %r failed", self)

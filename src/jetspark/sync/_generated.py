@@ -286,11 +286,11 @@ class ArrowStream(Feed[RecordBatch]):
         return self._async.pending
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
+        self._enter()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._exit(self._async.__aexit__(*exc_info))
+        self._exit(*exc_info)
 
 
 class AtomicBatch(Wrapper):
@@ -345,11 +345,10 @@ class AtomicBatch(Wrapper):
         self._thread.call(self._async.abandon)
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.finish(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__, *exc_info)
 
 
 class Client(Wrapper):
@@ -537,14 +536,13 @@ class Client(Wrapper):
         What has been published is still written to the socket. Afterwards no task and no socket
         of the client is left, and on the server no consumer of an ordered reader or a watcher.
         """
-        self._thread.finish(self._async.close())
+        self._thread.finish(self._async.close)
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.finish(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__, *exc_info)
 
     def jetstream(
         self,
@@ -648,11 +646,10 @@ class Consumption(Wrapper):
         self._thread.run(self._async.wait())
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.finish(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__, *exc_info)
 
 
 class FastIngest(Wrapper):
@@ -744,11 +741,10 @@ class FastIngest(Wrapper):
         self._thread.call(self._async.abandon)
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.finish(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__, *exc_info)
 
 
 class JetStream(Wrapper):
@@ -1151,7 +1147,7 @@ class JetStream(Wrapper):
                     manual_ack=manual_ack,
                     pending_messages=pending_messages,
                     pending_bytes=pending_bytes,
-                    on_warning=on_warning,
+                    on_warning=in_loop(on_warning, self._thread),
                     **fields,
                 )
             ),
@@ -1483,7 +1479,7 @@ class KeyValue(Wrapper, Generic[T]):
                 ignore_deletes=ignore_deletes,
                 meta_only=meta_only,
                 resume_from_revision=resume_from_revision,
-                on_warning=on_warning,
+                on_warning=in_loop(on_warning, self._thread),
             ),
             self._thread,
         )
@@ -1580,11 +1576,11 @@ class KeyValueWatcher(Feed[KeyValueEntry[T] | None]):
         self._stop(self._async.stop())
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
+        self._enter()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._exit(self._async.__aexit__(*exc_info))
+        self._exit(*exc_info)
 
 
 class Message(msgspec.Struct, gc=False, eq=False):
@@ -1770,11 +1766,11 @@ class MessageStream(Feed[JetStreamMessage]):
         return found
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
+        self._enter()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._exit(self._async.__aexit__(*exc_info))
+        self._exit(*exc_info)
 
 
 class ObjectReader(Feed[bytes]):
@@ -1815,11 +1811,10 @@ class ObjectReader(Feed[bytes]):
         self._stop(self._async.stop())
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._exit(self._async.__aexit__(*exc_info))
+        self._exit(*exc_info)
 
 
 class ObjectStore(Wrapper):
@@ -1874,7 +1869,7 @@ class ObjectStore(Wrapper):
                 include_history=include_history,
                 updates_only=updates_only,
                 ignore_deletes=ignore_deletes,
-                on_warning=on_warning,
+                on_warning=in_loop(on_warning, self._thread),
             ),
             self._thread,
         )
@@ -1961,7 +1956,7 @@ class ObjectStore(Wrapper):
                 headers=headers,
                 metadata=metadata,
                 chunk_size=chunk_size,
-                on_progress=on_progress,
+                on_progress=in_loop(on_progress, self._thread),
             )
         )
 
@@ -1991,7 +1986,11 @@ class ObjectStore(Wrapper):
         return ObjectReader(
             self._thread.run(
                 self._async.get(
-                    name, offset=offset, length=length, timeout=timeout, on_progress=on_progress
+                    name,
+                    offset=offset,
+                    length=length,
+                    timeout=timeout,
+                    on_progress=in_loop(on_progress, self._thread),
                 )
             ),
             self._thread,
@@ -2010,7 +2009,9 @@ class ObjectStore(Wrapper):
         A file that is replaced keeps its permissions.
         """
         return self._thread.run(
-            self._async.get_file(name, path, timeout=timeout, on_progress=on_progress)
+            self._async.get_file(
+                name, path, timeout=timeout, on_progress=in_loop(on_progress, self._thread)
+            )
         )
 
     def status(self) -> ObjectStoreStatus:
@@ -2067,11 +2068,11 @@ class ObjectWatcher(Feed[ObjectInfo | None]):
         self._stop(self._async.stop())
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
+        self._enter()
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._exit(self._async.__aexit__(*exc_info))
+        self._exit(*exc_info)
 
 
 class OrderedPushConsumer(Consumer):
@@ -2102,7 +2103,11 @@ class OrderedPushConsumer(Consumer):
         connection.
         """
         return OrderedPushSubscription(
-            self._thread.call(self._async.messages, stop_after=stop_after, on_warning=on_warning),
+            self._thread.call(
+                self._async.messages,
+                stop_after=stop_after,
+                on_warning=in_loop(on_warning, self._thread),
+            ),
             self._thread,
         )
 
@@ -2117,7 +2122,9 @@ class OrderedPushConsumer(Consumer):
         return Consumption(
             self._thread.run(
                 self._async.consume(
-                    in_worker(callback, self._thread), stop_after=stop_after, on_warning=on_warning
+                    in_worker(callback, self._thread),
+                    stop_after=stop_after,
+                    on_warning=in_loop(on_warning, self._thread),
                 )
             ),
             self._thread,
@@ -2249,8 +2256,9 @@ class PullConsumer(Consumer):
     ) -> MessageStream:
         """Iterate over the messages of the consumer, without end or until `stop_after`.
 
-        Up to `max_messages` (default 1000) or `max_bytes` are on order or wait locally; more is
-        ordered when that falls below the threshold (default: half). `expires` is for one request,
+        Up to `max_messages` or `max_bytes` are on order or wait locally (default: as much as makes
+        up about 16 MiB, and not more than 1000 messages); more is ordered when that falls below
+        the threshold (default: half). `expires` is for one request,
         during which the server shows every `heartbeat` that it is there (default: 5 seconds, or
         half of `expires`); after two of them without a sign, it is asked again.
         What goes wrong and passes is given to `on_warning`, by default to the events of the
@@ -2270,7 +2278,7 @@ class PullConsumer(Consumer):
                 min_pending=min_pending,
                 min_ack_pending=min_ack_pending,
                 priority=priority,
-                on_warning=on_warning,
+                on_warning=in_loop(on_warning, self._thread),
             ),
             self._thread,
         )
@@ -2312,7 +2320,7 @@ class PullConsumer(Consumer):
                     min_pending=min_pending,
                     min_ack_pending=min_ack_pending,
                     priority=priority,
-                    on_warning=on_warning,
+                    on_warning=in_loop(on_warning, self._thread),
                 )
             ),
             self._thread,
@@ -2362,7 +2370,7 @@ class PullConsumer(Consumer):
                 expires=expires,
                 heartbeat=heartbeat,
                 stop_after=stop_after,
-                on_warning=on_warning,
+                on_warning=in_loop(on_warning, self._thread),
             ),
             self._thread,
         )
@@ -2464,11 +2472,10 @@ class PullSubscription(Wrapper):
         self._thread.run(self._async.drain())
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._thread.finish(self._async.__aexit__(*exc_info))
+        self._thread.finish(self._async.__aexit__, *exc_info)
 
 
 class PushConsumer(Consumer):
@@ -2501,7 +2508,7 @@ class PushConsumer(Consumer):
                 stop_after=stop_after,
                 pending_messages=pending_messages,
                 pending_bytes=pending_bytes,
-                on_warning=on_warning,
+                on_warning=in_loop(on_warning, self._thread),
             ),
             self._thread,
         )
@@ -2528,7 +2535,7 @@ class PushConsumer(Consumer):
                     stop_after=stop_after,
                     pending_messages=pending_messages,
                     pending_bytes=pending_bytes,
-                    on_warning=on_warning,
+                    on_warning=in_loop(on_warning, self._thread),
                 )
             ),
             self._thread,
@@ -2937,11 +2944,10 @@ class Subscription(Feed[Message]):
         self._drain(self._async.drain(timeout))
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
         return self
 
     def __exit__(self, *exc_info: Any) -> None:
-        self._exit(self._async.__aexit__(*exc_info))
+        self._exit(*exc_info)
 
 
 class PushSubscription(Subscription):
@@ -2997,7 +3003,7 @@ class PushSubscription(Subscription):
         self._drain(self._async.drain(timeout))
 
     def __enter__(self) -> Self:
-        self._thread.run(self._async.__aenter__())
+        self._enter()
         return self
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 import weakref
@@ -39,6 +40,9 @@ class Feed(Wrapper, Generic[T]):
     def __init__(self, wrapped: Any, thread: LoopThread) -> None:
         super().__init__(wrapped, thread)
         self._hand: deque[T] = deque()
+        # Takes the first of them, or raises IndexError. It is iterated over: behind a call, an
+        # interrupt may be raised before the item is anywhere.
+        self._taken = map(deque.popleft, itertools.repeat(self._hand))
         # Held by the thread that waits for the next items; a signal handler may ask for them, too.
         self._turn = threading.RLock()
         self._marked = False  # the async object has been told of what is in hand
@@ -49,51 +53,63 @@ class Feed(Wrapper, Generic[T]):
         return self
 
     def __next__(self) -> T:
-        hand = self._hand
+        return self._first(self._refill)
+
+    def _first(self, arrive: Callable[[], bool]) -> T:
+        """The first item in hand, where one has to arrive if there is none."""
         while True:
             try:
-                item = hand.popleft()
+                for item in self._taken:
+                    if self._marked:
+                        try:
+                            self._mark()
+                        except BaseException:
+                            self._hand.appendleft(item)
+                            raise
+                    return item
             except IndexError:
                 pass
-            else:
-                if self._marked:
-                    self._mark()
-                return item
-            self._thread.check_caller()  # before the lock, which a fork may have left locked
-            with self._turn:
-                if not hand:
-                    self._raise_failure()
-                    if not self._thread.run(self._take()):
-                        raise StopIteration
+            if not arrive():
+                raise StopIteration
+
+    def _refill(self) -> bool:
+        """Wait for items, unless another thread has done it; False at the end."""
+        self._thread.check_caller()  # before the lock, which a fork may have left locked
+        with self._turn:
+            if self._hand:
+                return True
+            self._raise_failure()
+            return self._thread.run(self._take())
 
     def _next(self, take: Callable[[float | None], Coroutine[Any, Any, Any]], wait: Any) -> Any:
         """The next item: that in hand, or the one that the `next` of the async object gives."""
         self._thread.check_caller()
         end = None if wait is None else time.monotonic() + wait
-        patience = -1 if wait is None else min(max(wait, 0), threading.TIMEOUT_MAX)
-        try:
-            if not self._turn.acquire(timeout=patience):
-                raise TimeoutError(
-                    f"no message in {wait} s: another thread waits for the next one, too",
-                    may_have_taken_effect=False,
-                )
-            while True:
-                try:
-                    item = self._hand.popleft()
-                except IndexError:
-                    pass
-                else:
-                    if self._marked:
-                        self._mark()
-                    return item
-                self._raise_failure()
-                left = None if end is None else max(end - time.monotonic(), 0)
-                # It comes into the hand, because an interrupt would lose it on its way to here.
-                self._thread.run(self._take_one(take, left))
-        finally:
-            # An interrupt may come when it has just been acquired, or just not.
-            with contextlib.suppress(RuntimeError):
-                self._turn.release()
+        left = wait
+
+        def arrive() -> bool:
+            nonlocal left
+            patience = -1 if left is None else min(max(left, 0), threading.TIMEOUT_MAX)
+            try:
+                if not self._turn.acquire(blocking=False):
+                    if not self._turn.acquire(timeout=patience):
+                        raise TimeoutError(
+                            f"no message in {wait} s: another thread waits for the next one, too",
+                            may_have_taken_effect=False,
+                        )
+                    left = None if end is None else max(end - time.monotonic(), 0)
+                if not self._hand:
+                    self._raise_failure()
+                    # It comes into the hand: an interrupt would lose it on its way to here.
+                    self._thread.run(self._take_one(take, left))
+            finally:
+                # An interrupt may come when it has just been acquired, or just not.
+                with contextlib.suppress(RuntimeError):
+                    self._turn.release()
+            left = None if end is None else max(end - time.monotonic(), 0)
+            return True
+
+        return self._first(arrive)
 
     def _raise_failure(self) -> None:
         error, self._failure = self._failure, None
@@ -160,29 +176,35 @@ class Feed(Wrapper, Generic[T]):
 
     def _stop(self, stop: Coroutine[Any, Any, R]) -> R:
         """Stop the async object, and drop what is in hand."""
-
-        async def stop_and_drop() -> R:
-            unseen: list[Any] = list(self._hand)
-            self._hand.clear()
-            self._failure = None
-            marked, self._marked = self._marked, False
-            try:
-                return await stop
-            finally:
-                if marked and unseen:
-                    self._async._discarded_at = unseen[0].metadata.stream_sequence
-
         try:
-            return self._thread.run(stop_and_drop())
+            return self._thread.run(self._stop_and_drop(stop))
         finally:
             stop.close()  # if the call was refused
 
-    def _exit(self, leave: Coroutine[Any, Any, object]) -> None:
+    async def _stop_and_drop(self, stop: Coroutine[Any, Any, R]) -> R:
+        unseen: list[Any] = list(self._hand)
+        self._hand.clear()
+        self._failure = None
+        marked, self._marked = self._marked, False
+        try:
+            return await stop
+        finally:
+            if marked and unseen:
+                self._async._discarded_at = unseen[0].metadata.stream_sequence
+
+    def _enter(self) -> None:
+        """Begin at the start of a `with` block."""
+        try:
+            self._thread.run(self._async.__aenter__())
+        except Exception:
+            raise
+        except BaseException:  # an interrupt, and perhaps it has begun: the end is not reached
+            self._exit(None, None, None)
+            raise
+
+    def _exit(self, *exc_info: Any) -> None:
         """Stop it at the end of a `with` block."""
-        if self._thread.ended:
-            leave.close()
-        else:
-            self._stop(leave)
+        self._thread.finish(lambda: self._stop_and_drop(self._async.__aexit__(*exc_info)))
 
     def _drain(self, drain: Coroutine[Any, Any, R]) -> R:
         """Drain the async object; what is in hand can be taken like the rest."""
@@ -232,7 +254,7 @@ class Items(Generic[T]):
 
     def close(self) -> None:
         """End the iteration now, instead of when nobody refers to it any more."""
-        self._thread.finish(self._pump.close())
+        self._thread.finish(self._pump.close)
         self._finalizer.detach()
 
     def __enter__(self) -> Self:
@@ -281,7 +303,7 @@ class _Pump:
             if not self._ended:
                 self._error = ConnectionClosedError("the iteration ended with its connection")
             raise
-        except Exception as error:
+        except BaseException as error:
             self._error = error
         finally:
             self._ended = True

@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from jetspark.errors import ConnectionClosedError, JetSparkError
 
-from ._callbacks import Call, Helpers, Workers, current_job
+from ._callbacks import Call, Helpers, Workers, current_job, forget_job, is_worker
 
 __all__ = ["LoopThread", "loop_thread"]
 
 T = TypeVar("T")
 
+log = logging.getLogger("jetspark")
+
+DONE_CALLBACKS = 32  # of futures, that run at the same time
 EXIT_TIMEOUT = 2.0  # seconds that the end of the interpreter may wait for connections to close
 SETTLE_TIMEOUT = 5.0
 HELPER_TIMEOUT = 0.2
@@ -47,6 +51,7 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = _new_loop()
         self.workers = Workers(self.loop, "jetspark callback")
+        self.done_workers = Workers(self.loop, "jetspark callback", DONE_CALLBACKS)
         self.forked = False  # we are in a child, and the thread stayed with the parent
         self._exited = False  # the interpreter is ending
         self._helpers = Workers(self.loop, "jetspark helper")
@@ -86,7 +91,8 @@ class LoopThread:
 
     def _wait(self, call: Call[Any]) -> None:
         call.wait()
-        if call.ending is not None:
+        # Not in a worker: that thread may wait for the end of this one.
+        if call.ending is not None and not is_worker():
             call.ending.join()
 
     @property
@@ -94,12 +100,37 @@ class LoopThread:
         """Whether no call can be made any more, and nothing is left that could be ended."""
         return self.forked or self._exited
 
-    def finish(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run what ends something, if that is still there."""
-        if self.ended:
-            coroutine.close()
-        else:
-            self.run(coroutine)
+    def finish(self, function: Callable[..., Coroutine[Any, Any, object]], *args: Any) -> None:
+        """Have the loop run what ends something, if that is still there.
+
+        It begins in any case: the interrupt of a call that the loop has not heard of yet comes to
+        it at its first step. An object may also be collected, and end something, in the loop
+        itself, where nobody can wait for it.
+        """
+        begun = False
+
+        async def end() -> None:
+            nonlocal begun
+            begun = True
+            await function(*args)
+
+        async def end_alone() -> None:
+            try:
+                await end()
+            except Exception:
+                log.exception("what an object that was collected should have ended is still there")
+
+        try:
+            if self.ended:
+                return
+            if self._is_here():
+                self._start_call(end_alone())
+            else:
+                self.run(end())
+        except BaseException:
+            if not begun:
+                self.run(_begin_and_cancel(end))
+            raise
 
     def call(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Have the loop call a plain function, which needs the loop or changes what it uses."""
@@ -134,12 +165,23 @@ class LoopThread:
             )
         if self._exited:
             raise ConnectionClosedError("all connections are closed: the interpreter is ending")
-        thread = self._thread
-        if thread is not None and thread.ident == threading.get_ident():
+        if self._is_here():
             raise JetSparkError(
                 "a blocking call in the thread of the event loop would wait for itself; handlers "
                 "such as on_event and on_warning must hand such work to another thread"
             )
+
+    def _is_here(self) -> bool:
+        """Whether the caller is in the thread of the loop."""
+        thread = self._thread
+        return thread is not None and thread.ident == threading.get_ident()
+
+    def _start_call(self, coroutine: Coroutine[Any, Any, object]) -> Call[object]:
+        """Have the loop run a coroutine that is not waited for, or not for long."""
+        call = Call(coroutine, self.loop, self._release)
+        self._users.add(call)
+        self.loop.call_soon_threadsafe(self._begin, call.start, call)
+        return call
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -197,9 +239,16 @@ class LoopThread:
     def _run_loop(self) -> None:
         loop = self.loop
         self._stopped = False
-        loop.run_forever()
+        while not self._stopped:
+            try:
+                loop.run_forever()
+            except (KeyboardInterrupt, SystemExit) as error:
+                # Something that the client was given has raised it. Whoever waits is told; the
+                # others shall not wait for ever.
+                log.error("%r was raised in the event loop, which goes on", error)
         loop.run_until_complete(self._settle())
         self.workers.retire()
+        self.done_workers.retire()
         self._helpers.retire(HELPER_TIMEOUT)  # one may still look up the name of a host
 
     async def _settle(self) -> None:
@@ -219,16 +268,25 @@ class LoopThread:
         try:
             if thread is not None:
                 for connection in list(self._connections):
-                    call = Call(connection.close(), self.loop, self._release)
-                    self._users.add(call)
-                    self.loop.call_soon_threadsafe(self._begin, call.start, call)
-                    if not call.wait(EXIT_TIMEOUT):
+                    if not self._start_call(connection.close()).wait(EXIT_TIMEOUT):
                         return
                 thread.join(EXIT_TIMEOUT)
         finally:
             self._exited = True
         if self._thread is None and self._running.acquire(blocking=False):
             self.loop.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("what belongs to a connection cannot be pickled or copied deeply")
+
+
+async def _begin_and_cancel(function: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    task = asyncio.create_task(function())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # the interrupt is raised instead
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -239,32 +297,33 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-_current: LoopThread | None = None
-_current_lock = threading.Lock()
+_of_process: list[LoopThread] = []  # none or one, or some for a moment: then it is the first
 
 
 def loop_thread() -> LoopThread:
     """The one of this process."""
-    global _current
-    with _current_lock:
-        if _current is None:
-            _current = LoopThread()
-        return _current
+    # A lock would be one that a signal handler may wait for.
+    if not _of_process:
+        made = LoopThread()
+        _of_process.append(made)
+        if _of_process[0] is not made:  # another thread was faster, or a signal handler
+            _of_process.remove(made)
+            made.loop.close()
+    return _of_process[0]
 
 
 def _after_fork() -> None:
-    global _current, _current_lock
-    if _current is not None:
-        _current.forked = True
-        if not _current.loop.is_running():  # else it is no longer known what it was about to do
-            _current.loop.close()
-    _current = None
-    _current_lock = threading.Lock()
+    for thread in _of_process:
+        thread.forked = True
+        if not thread.loop.is_running():  # else it is no longer known what it was about to do
+            thread.loop.close()
+    _of_process.clear()
+    forget_job()
 
 
 def _at_exit() -> None:
-    if _current is not None:
-        _current.shut_down()
+    for thread in _of_process:
+        thread.shut_down()
 
 
 atexit.register(_at_exit)
