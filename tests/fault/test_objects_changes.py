@@ -25,6 +25,7 @@ from jetspark.errors import (
 )
 from jetspark.objects import ObjectStore
 from jetspark.server import NatsServer
+from tests.support.clients import eventually
 from tests.support.conformance import conformance
 from tests.support.js import settled
 from tests.support.leaks import GUARD, no_leaks, until
@@ -230,6 +231,140 @@ async def test_a_get_while_the_object_is_replaced_again_and_again(
             pass  # it was replaced while it was read
     await replacing
     assert await read(store, "o") in versions
+    await assert_tidy(nc, store, "o")
+
+
+# -- answers that are lost ----------------------------------------------------------------------
+
+
+async def last_sequence(client: Client, bucket: str) -> int:
+    return (await (await backing_stream(client, bucket)).info()).state.last_seq
+
+
+class Far:
+    """A store over a connection that loses the next answer to a change."""
+
+    def __init__(self, near: Client, store: ObjectStore, proxy: Proxy) -> None:
+        self.store = store
+        self.proxy = proxy
+        self._near = near
+
+    def lose_answer(self, other: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have something else happen before it is noticed that the answer does not come."""
+        publish = self.store._records._publish
+
+        async def without_answer(*args: Any) -> Any:
+            monkeypatch.undo()
+            name = self.store.name
+            before = await last_sequence(self._near, name)
+            self.proxy.stall("down")
+            publishing = asyncio.create_task(publish(*args))
+
+            async def stored() -> bool:
+                return await last_sequence(self._near, name) > before
+
+            await eventually(stored)
+            await other(await self._near.jetstream().object_store(name))
+            await self.proxy.cut()
+            self.proxy.unstall("down")
+            return await publishing
+
+        monkeypatch.setattr(self.store._records, "_publish", without_answer)
+
+
+@pytest.fixture
+async def far(nats_server: NatsServer, nc: Client, store: ObjectStore) -> AsyncIterator[Far]:
+    async with (
+        Proxy(nats_server.host, nats_server.port) as proxy,
+        connected(proxy.url, on_event=lambda event: None) as client,
+    ):
+        yield Far(nc, await client.jetstream().object_store(store.name), proxy)
+
+
+async def nothing(store: ObjectStore) -> None:
+    pass
+
+
+NEW, OTHER = content(3 * CHUNK, 1), content(2 * CHUNK, 2)
+TO_PUT: Call = lambda store: store.put("o", NEW, chunk_size=CHUNK)  # noqa: E731
+TO_RENAME: Call = lambda store: store.update_meta("o", name="p")  # noqa: E731
+TO_DELETE: Call = lambda store: store.delete("o")  # noqa: E731
+LOST: dict[str, tuple[Call, Call, dict[str, bytes]]] = {
+    "put": (TO_PUT, nothing, {"o": NEW}),
+    "put, put": (TO_PUT, lambda store: store.put("o", OTHER), {"o": OTHER}),
+    "put, delete": (TO_PUT, TO_DELETE, {}),
+    "put, rename": (TO_PUT, TO_RENAME, {"p": NEW}),
+    "put, describe": (TO_PUT, lambda store: store.update_meta("o", description="d"), {"o": NEW}),
+    "rename": (TO_RENAME, nothing, {"p": DATA}),
+    "rename, rename": (TO_RENAME, lambda store: store.update_meta("p", name="q"), {"q": DATA}),
+    "rename, same": (TO_RENAME, TO_RENAME, {"p": DATA}),
+    "delete": (TO_DELETE, nothing, {}),
+    "delete, delete": (TO_DELETE, TO_DELETE, {}),
+    "delete, put": (TO_DELETE, lambda store: store.put("o", OTHER), {"o": OTHER}),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+async def test_others_change_what_is_stored_without_an_answer(
+    nc: Client, store: ObjectStore, far: Far, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It happens once, before what the others do: nothing that they have stored is lost."""
+    call, other, left = LOST[case]
+    far.lose_answer(other, monkeypatch)
+    await call(far.store)
+    assert {name: await read(store, name) for name in await names(store)} == left
+    await assert_tidy(nc, store, *left)
+
+
+async def test_a_rename_without_an_answer_and_then_deleted(
+    nc: Client, store: ObjectStore, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far.lose_answer(lambda store: store.delete("p"), monkeypatch)
+    with pytest.raises(ConflictError):
+        await TO_RENAME(far.store)
+    await assert_tidy(nc, store)
+
+
+@pytest.mark.parametrize("other", [nothing, LOST["put, describe"][1]])
+async def test_a_put_without_an_answer_in_a_stream_that_soon_forgets(
+    nc: Client, store: ObjectStore, far: Far, other: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there names the chunks, so the put was stored."""
+    await (await backing_stream(nc, store.name)).update(duplicate_window=0.1)
+
+    async def later(store: ObjectStore) -> None:
+        await other(store)
+        await asyncio.sleep(0.5)  # until the ids of messages are forgotten
+
+    far.lose_answer(later, monkeypatch)
+    await TO_PUT(far.store)
+    assert await read(store, "o") == NEW
+    await assert_tidy(nc, store, "o")
+
+
+async def test_a_request_to_remove_chunks_is_lost(
+    nc: Client, store: ObjectStore, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent again: a put leaves nothing of what it has replaced."""
+    change = far.store._records.change
+    cutting: list[asyncio.Task[None]] = []
+
+    async def cut() -> None:
+        await asyncio.sleep(0.1)  # until the request is on its way
+        await far.proxy.cut()
+        far.proxy.unstall("up")
+
+    async def before_a_cut(*args: Any) -> Any:
+        monkeypatch.undo()
+        replaced = await change(*args)
+        far.proxy.stall("up")
+        cutting.append(asyncio.create_task(cut()))
+        return replaced
+
+    monkeypatch.setattr(far.store._records, "change", before_a_cut)
+    await TO_PUT(far.store)
+    await cutting[0]
+    assert await read(store, "o") == NEW
     await assert_tidy(nc, store, "o")
 
 

@@ -126,7 +126,7 @@ async def test_a_list_of_objects_that_are_replaced_before_their_turn(js: JetStre
     """They come after as many as were counted at the beginning."""
     store = await make_store(js)
     names = [f"o{number}" for number in range(1000)]
-    long = "d" * 10_000  # so that not all are on order at a time
+    long = "d" * 40_000  # so that not all are on order at a time
     await asyncio.gather(*(store.put(name, b"", description=long) for name in names))
     infos = store.list()
     found = [await anext(infos), await anext(infos)]
@@ -136,6 +136,24 @@ async def test_a_list_of_objects_that_are_replaced_before_their_turn(js: JetStre
     found += [info async for info in infos]
     assert sorted(info.name for info in found) == sorted(set(names) - {"o998"})
     assert {info.name: info.size for info in found}["o999"] == 3
+
+
+async def test_a_list_of_an_object_that_gets_the_name_of_a_deleted_one(js: JetStream) -> None:
+    """That there was none of that name has been seen by then; it comes with one of its names."""
+    store = await make_store(js)
+    await store.put("gone", b"")
+    await store.delete("gone")
+    names = [f"o{number}" for number in range(400)]
+    long = "d" * 100_000  # so that not all are on order at a time
+    await asyncio.gather(*(store.put(name, b"", description=long) for name in names))
+    infos = store.list()
+    found = [(await anext(infos)).name for _ in range(50)]
+    for name in found:  # they come again, and after as many as were counted the list is at its end
+        await store.update_meta(name, metadata={"changed": "yes"})
+    await store.update_meta("o399", name="gone")
+    found += [info.name async for info in infos]
+    assert len(found) == 400
+    assert set(found) - {"gone", "o399"} == set(names[:399])
 
 
 async def test_a_long_list(store: ObjectStore) -> None:

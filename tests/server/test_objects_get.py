@@ -24,6 +24,7 @@ from jetspark.errors import (
 )
 from jetspark.objects import chunk_feed, feed, reader
 from tests.support.buckets import js, nc
+from tests.support.clients import Connect
 from tests.support.conformance import conformance
 from tests.support.objects import (
     CHUNK,
@@ -38,6 +39,7 @@ from tests.support.objects import (
     read,
     store_meta,
 )
+from tests.support.servers import StartServer
 
 __all__ = ["js", "nc"]
 
@@ -228,6 +230,21 @@ async def test_chunks_that_do_not_come(nc: Client, store: ObjectStore) -> None:
         chunks._feed._order = lambda: None  # type: ignore[method-assign]
         with pytest.raises(TimeoutError, match=r"no message in 0\.05 s, and 51 are to come"):
             await chunks.read()
+
+
+async def test_a_server_that_does_not_answer(start_server: StartServer, connect: Connect) -> None:
+    """The reader does not wait longer than it was told to, be it asked for what is to come."""
+    server = start_server()
+    nc = await connect(server.url)
+    store = await make_store(nc.jetstream(timeout=600))
+    await store.put("o", DATA, chunk_size=CHUNK)
+    async with await store.get("o", timeout=0.3) as chunks, asyncio.timeout(30):
+        server.pause()
+        try:
+            with pytest.raises(TimeoutError, match="51 are to come"):
+                await chunks.read()
+        finally:
+            server.resume()
 
 
 async def test_a_replica_that_does_not_have_the_object_yet(

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from jetspark import Client, JetStream, ObjectStoreConfig, StorageType
+from jetspark import (
+    Client,
+    JetStream,
+    ObjectStoreConfig,
+    StorageType,
+    StreamSource,
+    SubjectTransform,
+)
 from jetspark.errors import (
     BadBucketError,
     BucketExistsError,
@@ -22,7 +29,7 @@ from jetspark.errors import (
     StreamSealedError,
 )
 from jetspark.server import NatsServer
-from tests.support.clients import Connect
+from tests.support.clients import Connect, eventually
 from tests.support.conformance import conformance
 from tests.support.objects import backing_stream, content, make_store, new_bucket, read
 from tests.support.streams import version_of
@@ -193,6 +200,55 @@ async def test_a_stream_that_only_looks_like_a_store(js: JetStream) -> None:
     await js.create_stream(name=f"OBJ_{bucket}", subjects=[f"{bucket}.>"], storage="memory")
     with pytest.raises(BadBucketError, match=f"'OBJ_{bucket}' is no object store"):
         await js.object_store(bucket)
+
+
+def renamed(origin: str, bucket: str) -> StreamSource:
+    """A store as the origin of another one."""
+    transform = SubjectTransform(src=f"$O.{origin}.>", dest=f"$O.{bucket}.>")
+    return StreamSource(name=f"OBJ_{origin}", subject_transforms=[transform])
+
+
+async def test_a_mirror_of_a_store(js: JetStream) -> None:
+    origin, bucket = await make_store(js), new_bucket()
+    await origin.put("o", content(5000), chunk_size=1000, description="d")
+    await js.create_stream(
+        name=f"OBJ_{bucket}", mirror=renamed(origin.name, bucket), storage="memory"
+    )
+    mirror = await js.object_store(bucket)
+
+    async def arrived() -> bool:
+        return [info.name async for info in mirror.list()] == ["o"]
+
+    await eventually(arrived)
+    assert (await mirror.info("o")).description == "d"
+    assert await read(mirror, "o") == content(5000)
+
+
+async def test_a_mirror_with_the_subjects_of_its_origin(js: JetStream) -> None:
+    """Nothing would be found in it."""
+    origin, bucket = await make_store(js), new_bucket()
+    await js.create_stream(
+        name=f"OBJ_{bucket}", mirror=StreamSource(name=f"OBJ_{origin.name}"), storage="memory"
+    )
+    with pytest.raises(BadBucketError, match=f"'OBJ_{bucket}' is no object store: it mirrors"):
+        await js.object_store(bucket)
+
+
+async def test_a_store_with_a_source(js: JetStream) -> None:
+    origin, store = await make_store(js), await make_store(js)
+    await (await backing_stream(js, store.name)).update(sources=[renamed(origin.name, store.name)])
+    await store.put("mine", b"mine")
+    await origin.put("o", content(5000), chunk_size=1000)
+
+    async def arrived() -> bool:
+        return sorted([info.name async for info in store.list()]) == ["mine", "o"]
+
+    await eventually(arrived)
+    assert await read(store, "o") == content(5000)
+    await store.update_meta("o", name="p")
+    await store.delete("p")
+    assert await read(store, "mine") == b"mine"
+    assert await read(origin, "o") == content(5000)
 
 
 @conformance("OBJ", "Bucket -> stream config", "stores are listed by $O.*.C.> and OBJ_")

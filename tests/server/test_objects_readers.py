@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from jetspark import Client, JetStream, ObjectStore
 from jetspark.errors import (
+    BucketNotFoundError,
     InvalidArgumentError,
     InvalidOptionError,
     IteratorClosedError,
@@ -167,6 +168,37 @@ async def test_the_store_is_made_again(
     await make_store(js, bucket=store.name)
     with pytest.raises(JetSparkError, match=f"object 'o' in store {store.name!r}"):
         await chunks.read()
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+async def test_the_store_is_deleted(
+    js: JetStream, store: ObjectStore, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "WINDOW_BYTES", 2 * CHUNK)
+    chunks = await store.get("o")
+    for _ in range(taken):
+        await anext(chunks)
+    await js.delete_object_store(store.name)
+    for wait in (chunks.read(), chunks.read()):
+        with pytest.raises(BucketNotFoundError, match=f"object 'o' in store {store.name!r}"):
+            await wait
+
+
+@pytest.mark.parametrize("offset", [0, 100])
+async def test_the_store_is_deleted_before_its_chunks_are_asked_for(
+    js: JetStream, store: ObjectStore, offset: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "SCAN_FROM", 100)
+    resolve = store._resolve
+
+    async def late(name: str) -> Any:
+        found = await resolve(name)
+        await js.delete_object_store(store.name)
+        return found
+
+    monkeypatch.setattr(store, "_resolve", late)
+    with pytest.raises(BucketNotFoundError, match=f"object 'o' in store {store.name!r}"):
+        await store.get("o", offset=offset)
 
 
 async def test_progress_that_fails_once(store: ObjectStore) -> None:

@@ -160,6 +160,21 @@ async def test_the_new_name_goes_meanwhile(
     await assert_tidy(js, store)
 
 
+async def test_deleted_under_the_new_name_before_it_is_written(
+    js: JetStream, store: ObjectStore, twin: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is free, but there is nothing left that could have it."""
+
+    async def change() -> None:
+        await twin.update_meta("o", name="p")
+        await twin.delete("p")
+
+    before_change(store, change, monkeypatch)
+    with pytest.raises(ConflictError):
+        await store.update_meta("o", name="p")
+    await assert_tidy(js, store)
+
+
 # -- broken off ---------------------------------------------------------------------------------
 
 
@@ -182,6 +197,27 @@ async def test_a_rename_is_taken_back(js: JetStream, store: ObjectStore, broken_
     await store.update_meta("p", name="o")
     assert await read(store, "o") == b"data"
     await assert_tidy(js, store, "o")
+
+
+async def test_it_is_deleted_under_one_of_its_names(
+    js: JetStream, store: ObjectStore, broken_off: None
+) -> None:
+    await store.delete("p")
+    with pytest.raises(ConflictError):
+        await store.update_meta("o", name="p")
+    await assert_tidy(js, store)
+
+
+async def test_an_empty_object_is_deleted_under_one_of_its_names(
+    nc: Client, js: JetStream, store: ObjectStore
+) -> None:
+    """It has no data that could be gone."""
+    await store.put("e", b"")
+    await store_meta(nc, store.name, "f", {**await raw_meta(nc, store.name, "e"), "name": "f"})
+    await store.delete("f")
+    await store.update_meta("e", name="f")
+    assert await read(store, "f") == b""
+    await assert_tidy(js, store, "f", "o")
 
 
 async def test_another_object_is_in_the_way(

@@ -86,16 +86,18 @@ class Catalog:
         `show_deleted`, those that have been deleted are among them, and one that is being renamed
         may come with both names.
         """
-        seen: dict[str, bool] = {}  # the names that came, and whether they were listed
-        nuids: set[str] = set()  # of what was listed
+        names: set[str] = set()  # of what was listed
+        nuids: set[str] = set()
 
         def is_wanted(info: ObjectInfo) -> bool:
-            if show_deleted:
-                return True
-            if info.deleted or info.nuid in nuids:
+            if info.name in names:
                 return False
-            if info.link is None and is_nuid(info.nuid):
-                nuids.add(info.nuid)
+            if not show_deleted:
+                if info.deleted or info.nuid in nuids:
+                    return False
+                if info.link is None and is_nuid(info.nuid):
+                    nuids.add(info.nuid)
+            names.add(info.name)
             return True
 
         last = 0
@@ -104,11 +106,10 @@ class Catalog:
                 if info is None:
                     break
                 last = info.sequence
-                if not seen.get(info.name):
-                    seen[info.name] = listed = is_wanted(info)
-                    if listed:
-                        yield info
-        for info in await self._records.others(last, seen):  # replaced before their turn
+                if is_wanted(info):
+                    yield info
+        # The consumer may lag behind the leader, or an object be replaced before its turn.
+        for info in await self._records.others(last, names):
             if is_wanted(info):
                 yield info
 
@@ -238,7 +239,12 @@ class Catalog:
         def check(current: ObjectInfo | None) -> ObjectInfo:
             # If it is there already, such a rename is under way, or has broken off. It is stored
             # again all the same, so that the other one can see that it is not alone.
-            if current is None or current.deleted or _same_object(current, old):
+            if current is None:
+                return new
+            if _same_object(current, old):
+                # Deleted under its new name, it has no data any more.
+                return current if current.deleted and old.chunks else new
+            if current.deleted:
                 return new
             raise ObjectExistsError(
                 f"{records.describe(new.name)} exists, so {old.name!r} cannot get its name; "
@@ -246,15 +252,21 @@ class Catalog:
             )
 
         # The new name first: what fails in between leaves the object with two names, not none.
-        replaced = await records.change(new.name, check, await records.read(new.name))
+        replaced: Replaced | None = None
         try:
-            if await self._purge_meta(old) or await self._has_moved(old, replaced):
+            replaced = await records.change(new.name, check, await records.read(new.name))
+            if replaced.info.deleted:
+                if await self._loses_chunks(old):
+                    await self._purge_meta(old)
+            elif await self._purge_meta(old) or await self._has_moved(old, replaced):
                 return replaced.info
         except JetSparkError as error:
-            error.add_note(
-                f"The object may have both names now, {old.name!r} and {new.name!r}. Give it the "
-                "new name again to finish that: to delete or replace one of them removes the data."
-            )
+            if replaced is not None or error.may_have_taken_effect:
+                error.add_note(
+                    f"The object may have both names now, {old.name!r} and {new.name!r}. Give it "
+                    "the new name again to finish that: to delete or replace one of them removes "
+                    "the data."
+                )
             raise
         raise ConflictError(
             f"{records.describe(old.name)} was changed while it got another name; look at it, and "

@@ -166,8 +166,17 @@ class ObjectStoreStatus:
 
 def check_store(config: StreamConfig) -> None:
     """Raise `BadBucketError` if a stream is not an object store, in spite of its name."""
-    subjects = store_subjects(config.name.removeprefix(STREAM_PREFIX))
-    if config.mirror is None and not set(subjects) <= set(config.subjects):
+    bucket, mirror = config.name.removeprefix(STREAM_PREFIX), config.mirror
+    if mirror is not None:
+        if mirror.name != config.name and not mirror.subject_transforms:
+            origin = mirror.name.removeprefix(STREAM_PREFIX)
+            raise BadBucketError(
+                f"stream {config.name!r} is no object store: it mirrors {mirror.name!r}, and has "
+                f"its subjects; have the mirror transform $O.{origin}.> to $O.{bucket}.>"
+            )
+        return
+    subjects = store_subjects(bucket)
+    if not set(subjects) <= set(config.subjects):
         raise BadBucketError(
             f"stream {config.name!r} is no object store: its subjects are "
             f"{', '.join(config.subjects)} instead of {' and '.join(subjects)}"

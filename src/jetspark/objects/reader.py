@@ -162,9 +162,12 @@ class ObjectReader:
 
     async def open(self) -> None:
         """Ask for the chunks; raises `BadObjectError` if some are missing."""
+        with self._explaining():
+            await self._open()
+
+    async def _open(self) -> None:
         if self._hash is not None:
-            with naming(self._name):
-                self._digest = decode_digest(self.info.digest)
+            self._digest = decode_digest(self.info.digest)
         if not self.length:
             if not self.info.size:
                 self._check_digest()
@@ -238,8 +241,6 @@ class ObjectReader:
         info = self.info
         try:
             stored = await count_chunks(self._context.api, info.bucket, info.nuid)
-        except StreamNotFoundError as error:
-            raise bucket_not_found(info.bucket, error) from error
         except JetSparkError as error:
             if not error.retryable and not isinstance(error, _NO_LEADER):
                 raise
@@ -251,12 +252,24 @@ class ObjectReader:
             raise self._error(f"its chunks end after {self._position} of {info.size} bytes")
         feed.pending = stored - self._number
 
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Have errors say which object it was about, and that the store is gone if it is."""
+        with naming(self._name):
+            try:
+                yield
+            except JetSparkError as error:
+                cause = error if isinstance(error, StreamNotFoundError) else error.__cause__
+                if isinstance(cause, StreamNotFoundError):
+                    raise bucket_not_found(self.info.bucket, cause) from error
+                raise
+
     async def _next(self) -> list[bytes]:
         """The chunks that come next, cut to the range."""
         feed = self._feed
         assert feed is not None
         try:
-            with naming(self._name):
+            with self._explaining():
                 while True:
                     frames = await self._take(feed)
                     if chunks := self._accept(feed, [frame[3] for frame in frames]):

@@ -2,7 +2,9 @@
 
 A description is the one message of its subject. Whoever replaces it names the one that was there
 (`Nats-Expected-Last-Subject-Sequence`), so that of several writers each knows what it replaced,
-and no chunks are forgotten.
+and no chunks are forgotten. All attempts to store one description have the same message id: so it
+shows whether an earlier one, which was not answered, was stored, although others may have replaced
+that since, and have removed the chunks which it names.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+from jetspark.connection.nuid import next_nuid
 from jetspark.errors import (
     BadObjectError,
     BucketNotFoundError,
     DisconnectedError,
+    DuplicateInProcessError,
     ExpectedSequenceNotReadyError,
     JetSparkError,
     JetStreamError,
@@ -50,6 +54,7 @@ _TRY_AGAIN = (
     WrongLastSequenceError,
     ExpectedSequenceNotReadyError,
     DisconnectedError,
+    DuplicateInProcessError,
     NoStreamResponseError,
     TimeoutError,
 )
@@ -169,30 +174,34 @@ class Records:
     ) -> Replaced:
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE
-        uncertain = False  # an attempt may have been stored without our knowledge
+        doubtful: list[Replaced] = []  # attempts that may have been stored without our knowledge
+        msg_id = next_nuid()
         unanswered = 0
         while True:
-            info = make(current)
-            if info is current:
-                return Replaced(info, current)
             try:
-                ack = await self._publish(name, info, 0 if current is None else current.sequence)
-                return Replaced(_stored(info, ack.sequence), current)
+                info = make(current)
+                if info is current:
+                    # Perhaps because of an attempt: then there is something that it replaced.
+                    return Replaced(info, doubtful[-1].old if doubtful else current)
+                ack = await self._publish(name, info, _sequence(current), msg_id)
             except _TRY_AGAIN as error:
-                uncertain = uncertain or error.may_have_taken_effect
+                if error.may_have_taken_effect:
+                    doubtful.append(Replaced(info, current))
                 # If there is a leader to read from, nobody will listen to the subject later either.
                 unanswered += isinstance(error, NoStreamResponseError)
                 if loop.time() >= end or unanswered >= ATTEMPTS:
-                    _note_doubt(error, uncertain)
+                    _note_doubt(error, bool(doubtful))
                     raise
             except JetSparkError as error:
-                _note_doubt(error, uncertain)
+                _note_doubt(error, bool(doubtful))
                 raise
-            before = current
-            current = await self._read_again(name, end, uncertain)
-            # Another one's may be the same, and somebody has to know that it was not alone.
-            if uncertain and current is not None and current.encode() == info.encode():
-                return Replaced(current, before)
+            else:
+                if ack.duplicate and doubtful:
+                    info, current = _first_copy(doubtful, ack.sequence)
+                return Replaced(_stored(info, ack.sequence), current)
+            current = await self._read_again(name, end, bool(doubtful))
+            if not doubtful:
+                msg_id = next_nuid()  # a server may remember that of what it has refused
 
     async def _read_again(self, name: str, end: float, uncertain: bool) -> ObjectInfo | None:
         loop = asyncio.get_running_loop()
@@ -206,10 +215,14 @@ class Records:
                     _note_doubt(error, uncertain)
                     raise
 
-    async def _publish(self, name: str, info: ObjectInfo, last: int) -> PublishAck:
+    async def _publish(self, name: str, info: ObjectInfo, last: int, msg_id: str) -> PublishAck:
         subject = self.publish_prefix + meta_subject(self.bucket, name)
         ack = await self._context.publish(
-            subject, info.encode(), rollup="sub", expected_last_subject_sequence=last
+            subject,
+            info.encode(),
+            rollup="sub",
+            expected_last_subject_sequence=last,
+            msg_id=msg_id,
         )
         self.check_ack(ack)
         return ack
@@ -269,6 +282,16 @@ def is_full(error: JetSparkError) -> bool:
 
 def _stored(info: ObjectInfo, sequence: int) -> ObjectInfo:
     return info.replace(sequence=sequence, modified=datetime.now(UTC))
+
+
+def _sequence(info: ObjectInfo | None) -> int:
+    return 0 if info is None else info.sequence
+
+
+def _first_copy(attempts: list[Replaced], sequence: int) -> Replaced:
+    """Which of the attempts was stored with a sequence: it replaced what came last before that."""
+    earlier = [each for each in attempts if _sequence(each.old) < sequence]
+    return max(earlier or attempts, key=lambda each: _sequence(each.old))
 
 
 def _note_doubt(error: JetSparkError, uncertain: bool) -> None:

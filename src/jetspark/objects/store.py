@@ -116,8 +116,12 @@ class ObjectStore(Catalog):
         return await to_the_end(self._commit(info, old, upload))
 
     async def _commit(self, info: ObjectInfo, old: ObjectInfo | None, upload: Upload) -> ObjectInfo:
+        def make(current: ObjectInfo | None) -> ObjectInfo:
+            # With these chunks, it is an attempt that was stored, be it changed meanwhile.
+            return current if current is not None and current.nuid == info.nuid else info
+
         try:
-            replaced = await self._records.change(info.name, lambda current: info, old)
+            replaced = await self._records.change(info.name, make, old)
         except JetSparkError as error:
             # If it may be stored after all, the chunks must stay.
             if not error.may_have_taken_effect:

@@ -19,11 +19,9 @@ from typing import TypeAlias
 from jetspark.connection.deadline import deadline
 from jetspark.errors import (
     BadObjectError,
-    ConnectionClosedError,
     JetSparkError,
     JetStreamNotEnabledError,
     NoStreamResponseError,
-    NotFoundError,
     TimeoutError,
 )
 from jetspark.jetstream import PublishAck, PublishAckFuture, Publisher
@@ -45,8 +43,6 @@ SILENCE = 2.0  # seconds without an acknowledgement until it is looked for the r
 ACK_TIMEOUT = 10.0  # seconds for an acknowledgement when the server has the chunk
 FIRST_PATIENCE = 1.0  # seconds to go on while no stream takes the first chunk
 RESEND_PATIENCE = 10.0  # ... a later one: there was a stream, so there will be
-PURGE_PATIENCE = 20.0  # seconds to wait for a server that can remove chunks; elections take half
-PURGE_TIMEOUT = 1.0  # seconds for an answer: while there is no leader, none comes
 
 
 class Upload:
@@ -203,19 +199,5 @@ class Upload:
                 self._acks.forget(future)
 
     async def _purge(self) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + PURGE_PATIENCE
-        while True:
-            try:
-                api, bucket = self._context.api, self._records.bucket
-                await purge_chunks(api, bucket, self.nuid, timeout=PURGE_TIMEOUT)
-                return
-            except NotFoundError:
-                return  # the store is gone, and the chunks with it
-            except ConnectionClosedError:
-                raise
-            except JetSparkError as error:
-                passing = (TimeoutError, JetStreamNotEnabledError)  # perhaps, at this moment
-                if loop.time() >= end or not (error.retryable or isinstance(error, passing)):
-                    raise
-            await asyncio.sleep(RETRY_DELAY)
+        api, bucket = self._context.api, self._records.bucket
+        await purge_chunks(api, bucket, self.nuid, passing=(JetStreamNotEnabledError,))
