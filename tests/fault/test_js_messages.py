@@ -324,6 +324,34 @@ async def test_drain_over_a_stalled_connection(proxy: Proxy, near: Client, far: 
     await far.flush()
 
 
+# -- slow readers
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["pull", "ordered"])
+async def test_a_reader_of_large_messages_stalls(
+    proxy: Proxy, near: Client, far: Client, ordered: bool
+) -> None:
+    """Where no limit is given, what is on order does not make the server hang up."""
+    count, size = 120, 1_000_000
+    stream = await make_stream(near, count, size=size)
+    if ordered:
+        theirs: PullConsumer = await (await far.jetstream().get_stream(stream)).ordered_consumer()
+    else:
+        theirs = await make_consumer(far, stream, ack_wait=60)
+    before = proxy.bytes_down
+    async with theirs.messages() as messages:
+        found = [await messages.next(10) for _ in range(20)]
+
+        async def arrived() -> int:
+            return proxy.bytes_down - before
+
+        assert await settled(arrived, turns=10) < 45 * size
+        found += [await messages.next(10) for _ in range(count - 20)]
+    assert sequences(found) == list(range(1, count + 1))
+    assert {message.metadata.num_delivered for message in found} == {1}
+    assert far.statistics.reconnects == 0
+
+
 # -- cancellation
 
 

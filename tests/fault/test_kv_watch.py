@@ -18,7 +18,15 @@ from jetspark.errors import BucketNotFoundError
 from jetspark.jetstream.consumer import ordered_route
 from jetspark.server import NatsCluster, NatsServer
 from tests.support.conformance import conformance
-from tests.support.kv import Watching, bucket_on, connected, new_bucket, put_all, stream_name
+from tests.support.kv import (
+    Watching,
+    bucket_on,
+    connected,
+    listed,
+    new_bucket,
+    put_all,
+    stream_name,
+)
 from tests.support.leaks import no_leaks, until
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
@@ -358,6 +366,22 @@ async def test_the_leader_steps_down(nats_cluster: NatsCluster) -> None:
             await putting
             await watching.until(200)
             watching.check(200)
+
+
+async def test_a_key_that_comes_back_is_listed(nats_cluster: NatsCluster) -> None:
+    """Who is asked for the keys may lag behind, and still see that one is deleted."""
+    async with connected(nats_cluster.urls) as nc:
+        bucket = await new_bucket(nc, replicas=3)
+        await bucket.put("k", b"")
+        await bucket.delete("k")
+        await bucket.put("a", b"")
+        keys = bucket.keys()
+        assert await anext(keys) == "a"
+        await bucket.put("k", b"")
+        assert await listed(keys) == ["k"]
+        await bucket.delete("a")
+        await bucket.delete("k")
+        assert await listed(bucket.keys()) == []
 
 
 async def test_every_node_is_killed_in_turn(start_cluster: StartCluster) -> None:

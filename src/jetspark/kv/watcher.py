@@ -43,11 +43,8 @@ T = TypeVar("T")
 EXPIRES = 30.0  # seconds that a request of the watch waits on the server
 FIRST_LOOK = 0.1  # seconds without an entry until the server is asked whether one will come
 LONGEST_LOOK = 5.0
-ON_ORDER_BYTES = 4 * 1024 * 1024
-MOST_WAITING_BYTES = 4 * ON_ORDER_BYTES
 FIRST_ON_ORDER = 256  # entries, if there are no initial data
-FEWEST_ON_ORDER = 16  # ... and of data whose size is not known yet
-MOST_ON_ORDER = 10_000
+MOST_WAITING_BYTES = 16 * 1024 * 1024
 OVERHEAD = 256  # bytes that an entry takes besides its value, about
 _SHORT_FORM_DOTS = 8  # in a reply subject, whose last token is then the number of pending messages
 
@@ -55,13 +52,12 @@ _SHORT_FORM_DOTS = 8  # in a reply subject, whose last token is then the number 
 class _Feed(OrderedFeed):
     """Pulls entries and finds the end of the initial data."""
 
+    _bytes_on_order = MOST_WAITING_BYTES // 4
+    _most_on_order = 10_000
+
     def __init__(self, consumer: OrderedConsumer, on_warning: WarningHandler | None) -> None:
-        # A server hangs up if it cannot send what was ordered, over 64 MiB of it.
-        largest = max(consumer.api.client.max_payload, 1)
-        self._fewest = min(max(MOST_WAITING_BYTES // largest, 2), FEWEST_ON_ORDER)
-        first = self._fewest if consumer.cached_info.num_pending else FIRST_ON_ORDER
         options = StreamOptions(
-            max_messages=first,
+            max_messages=None,
             max_bytes=None,
             expires=EXPIRES,
             heartbeat=HEARTBEAT,
@@ -69,9 +65,10 @@ class _Feed(OrderedFeed):
             threshold_bytes=None,
             stop_after=None,
             priority=PriorityOptions(),
-            default_max_messages=first,
         )
         super().__init__(consumer, options, on_warning)
+        if not consumer.cached_info.num_pending:
+            self._window.resize(FIRST_ON_ORDER)
         self._initial: int | None = 0  # entries until the end of the initial data; None: it is past
         self._arrived = 0  # bytes, since those that wait were counted
 
@@ -102,7 +99,6 @@ class _Feed(OrderedFeed):
 
     def _hold_back(self, waiting: Sequence[Frame]) -> None:
         """Give up what is on order if that was ordered when the entries were much smaller."""
-        self._adapt(waiting)
         if self._ended or self.stopped or self._renewal is not None:
             return
         if self._window.pending_messages > self._window.max_messages:
@@ -111,15 +107,11 @@ class _Feed(OrderedFeed):
 
     def _in_order(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         frames = super()._in_order(frames)
-        if frames:
-            # Not only when they are taken: what is replaced before it is on order never comes.
-            self._adapt(frames)
-            self._order()
         if self._initial is not None and frames:
             if not (end := _end_of_initial(frames, self._initial)):
                 self._initial -= len(frames)
             else:
-                self._batches.append(frames[:end])
+                self._queue(frames[:end], _size(frames[:end]))
                 self._end_initial()
                 frames = frames[end:]
         return frames
@@ -142,7 +134,7 @@ class _Feed(OrderedFeed):
             if self._loop.time() >= look_at and not self._batches:
                 patience = min(2 * patience, LONGEST_LOOK)
                 await self._look()
-        return self._take_frames(MOST_ON_ORDER)
+        return self._take_frames(self._most_on_order)
 
     async def _look(self) -> None:
         """Ask whether the initial data have an end: what has expired or was purged never comes."""
@@ -159,13 +151,6 @@ class _Feed(OrderedFeed):
             and info.delivered.consumer_seq == self._check.consumer_sequence
         ):
             self._end_initial()
-
-    def _adapt(self, frames: Sequence[Frame]) -> None:
-        """Have so many entries on order as make up a certain size."""
-        fitting = ON_ORDER_BYTES * len(frames) // _size(frames)
-        window = self._window
-        window.max_messages = min(max(fitting, self._fewest), MOST_ON_ORDER)
-        window.threshold_messages = -(-window.max_messages // 2)
 
 
 def _size(frames: Sequence[Frame]) -> int:

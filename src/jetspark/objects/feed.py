@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import builtins
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Feed"]
 
 EXPIRES = 30.0  # seconds of one request for messages
-FEWEST_ON_ORDER = 16
-OVERHEAD = 256  # bytes that a message takes besides its data, about
 _SHORT_FORM_DOTS = 8
 FIRST_LOOK = 0.1  # seconds without a message until the server is asked whether one will come
 
@@ -62,7 +62,7 @@ class Feed(OrderedFeed):
             series.leave()  # the server may have created it all the same
             raise
         order = consumer._stream_options(
-            max_messages, max_bytes, EXPIRES, None, None, None, None, PriorityOptions(), 1
+            max_messages, max_bytes, EXPIRES, None, None, None, None, PriorityOptions()
         )
         return cls(consumer, order, on_warning)
 
@@ -119,22 +119,16 @@ class Feed(OrderedFeed):
             await self._arrival(min(now + patience, end))
             if self._loop.time() >= now + patience:
                 patience *= 2
-                await self._look()
+                await self._look(None if timeout is None else end)
         return await self.take()
 
-    def adapt(self, frames: Sequence[Frame], size: int) -> None:
-        """Have so many messages like these on order as make up a size."""
-        taken = sum([len(frame[3]) for frame in frames]) + OVERHEAD * len(frames)
-        window = self._window
-        window.max_messages = max(size * len(frames) // taken, FEWEST_ON_ORDER)
-        window.threshold_messages = -(-window.max_messages // 2)
-
-    async def _look(self) -> None:
+    async def _look(self, end: float | None) -> None:
         """Ask whether anything will come: messages may be purged before they are delivered."""
         name, received = self.consumer.name, self.received
         try:
-            info = await self.consumer.info()
-        except JetSparkError:
+            async with asyncio.timeout_at(end):
+                info = await self.consumer.info()
+        except (JetSparkError, builtins.TimeoutError):
             return  # what is wrong will show itself
         if self.received == received and self.consumer.name == name:
             self.pending = info.num_pending

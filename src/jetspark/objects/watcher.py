@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectWatcher"]
 
-FIRST_ON_ORDER = 256  # descriptions, until the size of some is known
-ON_ORDER_BYTES = 4 * 1024 * 1024
-
 
 class ObjectWatcher:
     """The objects of a store as they change, made by `ObjectStore.watch`.
@@ -94,9 +91,6 @@ class ObjectWatcher:
             feed = await Feed.open(
                 self._context,
                 stream_name(self.bucket),
-                # By number: a server that delivers the last message of each subject forgets one
-                # where the bytes of a request end.
-                max_messages=FIRST_ON_ORDER,
                 on_warning=self._on_warning,
                 **options,
             )
@@ -145,7 +139,6 @@ class ObjectWatcher:
                 raise bucket_not_found(self.bucket, error.__cause__) from error
             raise
         if frames:
-            feed.adapt(frames, ON_ORDER_BYTES)
             self._frames = iter(frames)
         elif feed.ended:
             raise StopAsyncIteration

@@ -32,12 +32,6 @@ except ImportError:  # an executor may have only what pyarrow needs; then all me
 
 __all__ = ["SCHEMA", "ArrowStream", "record_batch"]
 
-# What is on order adapts to the size of the messages, between these limits.
-ON_ORDER_BYTES = 16 * 1024 * 1024
-OVERHEAD = 128  # bytes of a message that are not its payload, about
-FEWEST_ON_ORDER = 500
-MOST_ON_ORDER = 50_000
-
 LONG_RUN = 200  # so many messages that are alike, and they are cut faster than as rows
 
 _THOUSAND = pa.scalar(1000, pa.int64())
@@ -307,6 +301,8 @@ def _utf8(raw: bytes) -> bytes:
 class ArrowStream(PullFeed):
     """The messages of a pull consumer as record batches, to iterate over."""
 
+    _most_on_order = 50_000
+
     def __init__(
         self,
         consumer: Any,
@@ -339,8 +335,6 @@ class ArrowStream(PullFeed):
                 frames := self._take_frames(self._rows - len(taken))
             ):
                 taken.add(frames)
-                if self._options.by_default:
-                    self._adapt(frames)
             if not taken:
                 if self._ended:
                     self._raise_end()
@@ -362,18 +356,6 @@ class ArrowStream(PullFeed):
     def _discard(self) -> None:
         super()._discard()
         self._partial, self._until = _Columns(), None
-
-    def _adapt(self, frames: Sequence[Frame]) -> None:
-        """Have so many messages on order as make up a certain size."""
-        if isinstance(frames, Run):
-            size = frames.layout.payload_size * len(frames)
-        else:
-            size = sum([len(frame[3]) for frame in frames])
-        size += OVERHEAD * len(frames)
-        fitting = ON_ORDER_BYTES * len(frames) // size
-        window = self._window
-        window.max_messages = min(max(fitting, FEWEST_ON_ORDER), MOST_ON_ORDER)
-        window.threshold_messages = -(-window.max_messages // 2)
 
     async def __aenter__(self) -> Self:
         if not self._started:

@@ -29,7 +29,7 @@ from jetspark.errors import (
 from jetspark.jetstream.message import JetStreamMessage
 from jetspark.protocol import Frame, MessageBatch, parse_headers, parse_status
 
-from .pull_options import StreamOptions
+from .pull_options import MAX_MESSAGES, StreamOptions
 from .pull_status import PullStatus, Reaction, read_status
 from .pull_window import PullWindow
 
@@ -53,6 +53,7 @@ __all__ = [
 MessageCallback: TypeAlias = Callable[[JetStreamMessage], Awaitable[None] | None]
 WarningHandler: TypeAlias = Callable[[JetSparkError], object]
 
+FEWEST_ON_ORDER = 16  # unless messages may be so large that fewer are enough
 REJECTED_DELAY = 1.0  # seconds before the next request after one was refused
 _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
@@ -74,7 +75,13 @@ class PullFeed(Route):
 
     Taking them, one by one or as columns, is the business of the subclasses. Nothing here is
     awaited: everything happens while a read is processed or a timer fires.
+
+    Where the application sets no limit, so much is on order as makes up a certain size. A server
+    sends all that was ordered, and hangs up on a client that is 64 MiB behind.
     """
+
+    _bytes_on_order = 16 * 1024 * 1024
+    _most_on_order = MAX_MESSAGES
 
     def __init__(
         self,
@@ -94,6 +101,13 @@ class PullFeed(Route):
             threshold_messages=options.threshold_messages,
             threshold_bytes=options.threshold_bytes,
         )
+        self._adapts = options.by_default
+        self._most = min(consumer.config.max_batch or self._most_on_order, self._most_on_order)
+        largest = max(client.max_payload, 1)
+        self._fewest = min(max(self._bytes_on_order // largest, 2), FEWEST_ON_ORDER, self._most)
+        self._typical = 0  # how large messages are, lately
+        if self._adapts:
+            self._window.resize(self._fewest)  # until the size of some is known
         self._last_order = (0, 0)
         self._left = options.stop_after  # how many messages are still wanted
         # Whether taking a message only means to count it, which is the usual case.
@@ -267,17 +281,25 @@ class PullFeed(Route):
         frames = batch.frames
         # A status has headers and no payload.
         if self._pinned or (batch.has_headers and b"" in [frame[3] for frame in frames]):
-            self._deliver_mixed(frames)
+            self._deliver_mixed(frames, batch.size)
         else:
-            self._batches.append(frames)
-            self._wake()
+            self._queue(frames, batch.size)
 
-    def _deliver_mixed(self, frames: Sequence[Frame]) -> None:
+    def _queue(self, messages: Sequence[Frame], size: int) -> None:
+        """Let them wait for the application, and adapt what is on order to their size."""
+        self._batches.append(messages)
+        self._wake()
+        if self._adapts:
+            self._typical = max(size // len(messages), self._typical // 2, 1)
+            fitting = self._bytes_on_order // self._typical
+            self._window.resize(min(max(fitting, self._fewest), self._most))
+            self._order()
+
+    def _deliver_mixed(self, frames: Sequence[Frame], size: int) -> None:
         """Queue what are messages, which may tell of a pin, and handle what are statuses."""
         messages = [frame for frame in frames if not self._is_status(frame)]
         if messages:
-            self._batches.append(messages)
-            self._wake()
+            self._queue(messages, size)
         for frame in frames:
             header = frame[2]
             if header is None:

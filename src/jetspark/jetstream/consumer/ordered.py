@@ -106,8 +106,7 @@ class OrderedFeed(OrderedRoute, PullFeed):
             statuses = [frame for frame in frames if self._is_status(frame)]
             frames = [frame for frame in frames if not self._is_status(frame)]
         if accepted := self._in_order(frames):
-            self._batches.append(accepted)
-            self._wake()
+            self._queue(accepted, batch.size)
         for status in statuses:  # after the messages, which they may be the end of
             if self._renewal is None:
                 self._on_status(status[2])  # type: ignore[arg-type]

@@ -27,7 +27,6 @@ else:  # so that annotations can be read where pyarrow is not installed, or not 
 
 __all__ = ["PullConsumer"]
 
-MAX_MESSAGES = 1000  # on order by default (ADR-37)
 ARROW_ROWS = 10_000
 
 
@@ -184,8 +183,9 @@ class PullConsumer(Consumer):
     ) -> MessageStream:
         """Iterate over the messages of the consumer, without end or until `stop_after`.
 
-        Up to `max_messages` (default 1000) or `max_bytes` are on order or wait locally; more is
-        ordered when that falls below the threshold (default: half). `expires` is for one request,
+        Up to `max_messages` or `max_bytes` are on order or wait locally (default: as much as makes
+        up about 16 MiB, and not more than 1000 messages); more is ordered when that falls below
+        the threshold (default: half). `expires` is for one request,
         during which the server shows every `heartbeat` that it is there (default: 5 seconds, or
         half of `expires`); after two of them without a sign, it is asked again.
         What goes wrong and passes is given to `on_warning`, by default to the events of the
@@ -200,7 +200,6 @@ class PullConsumer(Consumer):
             threshold_bytes,
             stop_after,
             PriorityOptions(group, min_pending, min_ack_pending, priority),
-            MAX_MESSAGES,
         )
         return self._message_stream(options, on_warning)
 
@@ -257,7 +256,6 @@ class PullConsumer(Consumer):
         threshold_bytes: int | None,
         stop_after: int | None,
         priority: PriorityOptions,
-        default_max_messages: int,
     ) -> StreamOptions:
         priority.check(self.config)
         self._check_max_bytes(max_bytes)
@@ -270,7 +268,6 @@ class PullConsumer(Consumer):
             threshold_bytes=threshold_bytes,
             stop_after=stop_after,
             priority=priority,
-            default_max_messages=default_max_messages,
         )
 
     def _check_max_bytes(self, max_bytes: int | None) -> None:
@@ -329,7 +326,6 @@ class PullConsumer(Consumer):
             None,
             stop_after,
             PriorityOptions(),
-            MAX_MESSAGES,
         )
         return self._arrow_stream(options, on_warning, rows, linger)
 

@@ -16,8 +16,9 @@ from jetspark.jetstream.codec import to_nanoseconds, to_timedelta
 from jetspark.jetstream.consumer_config import ConsumerConfig, PriorityPolicy
 from jetspark.jetstream.names import check_priority_group
 
-__all__ = ["PriorityOptions", "PullOptions", "StreamOptions"]
+__all__ = ["MAX_MESSAGES", "PriorityOptions", "PullOptions", "StreamOptions"]
 
+MAX_MESSAGES = 1000  # on order by default, at most (ADR-37)
 UNLIMITED_BATCH = 1_000_000  # what to ask for when bytes are the limit
 # Twice as long stays unnoticed that a leader has gone silently. ADR-37 allows up to 30 seconds.
 HEARTBEAT = timedelta(seconds=5)
@@ -160,7 +161,6 @@ class StreamOptions:
         threshold_bytes: int | None,
         stop_after: int | None,
         priority: PriorityOptions,
-        default_max_messages: int,
     ) -> None:
         for name, value in (
             ("max_messages", max_messages),
@@ -176,9 +176,9 @@ class StreamOptions:
             raise InvalidOptionError("option 'threshold_bytes' needs option 'max_bytes'")
         if max_bytes is not None and threshold_messages is not None:
             raise InvalidOptionError("option 'threshold_messages' does not go with 'max_bytes'")
-        self.by_default = max_messages is None and max_bytes is None
+        self.by_default = max_messages is max_bytes is threshold_messages is None
         if max_bytes is None:
-            max_messages = max_messages or default_max_messages
+            max_messages = max_messages or MAX_MESSAGES
         self.max_messages = max_messages or UNLIMITED_BATCH
         self.max_bytes = max_bytes
         self.threshold_messages = threshold_messages or -(-self.max_messages // 2)

@@ -40,6 +40,11 @@ class PullWindow:
         self.pending_messages = 0
         self.pending_bytes = 0
 
+    def resize(self, max_messages: int) -> None:
+        """Have so many messages on order from now on, and order more at half of them."""
+        self.max_messages = max_messages
+        self.threshold_messages = -(-max_messages // 2)
+
     def needs_order(self) -> bool:
         """Whether it is time to order more."""
         if self.max_bytes is None:
