@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from jetspark.connection.waiter import Waiter, go_on
+from jetspark.connection.waiter import Waiter, finished, go_on
 from tests.support.leaks import GUARD
 
 
@@ -43,7 +43,7 @@ class Desk:
         left = [waiter for waiter in self.waiters if not waiter.settled]
         for waiter in left:
             waiter.settled = True
-        self.loop.call_soon(go_on, self.loop, left)
+        self.loop.call_soon(go_on, left, finished(self.loop))
 
     async def end(self) -> list[object]:
         async with asyncio.timeout(GUARD):
@@ -124,7 +124,7 @@ async def test_each_task_goes_on_in_its_context() -> None:
     await asyncio.sleep(0)
     for waiter in waiters:
         waiter.settled = True
-    loop.call_soon(go_on, loop, waiters)
+    loop.call_soon(go_on, waiters, finished(loop))
     assert await asyncio.gather(*tasks) == [True] * 3
 
 
@@ -160,7 +160,7 @@ async def test_go_on_runs_the_tasks_at_once() -> None:
     ran = desk.loop.create_future()
 
     def read() -> None:
-        go_on(desk.loop, desk.waiters)
+        go_on(desk.waiters, finished(desk.loop))
         ran.set_result(list(desk.seen))
 
     desk.loop.call_soon(read)
@@ -191,7 +191,7 @@ def test_a_task_that_ends_the_loop_does_not_keep_the_others_asleep(
         loop.run_until_complete(turn())
         for waiter in waiters:
             waiter.settled = True
-        loop.call_soon(go_on, loop, waiters)
+        loop.call_soon(go_on, waiters, finished(loop))
         with pytest.raises(error):
             loop.run_until_complete(turn())
         assert seen == [0, 1]

@@ -36,7 +36,7 @@ from .link import Link
 from .options import ConnectOptions
 from .pool import Server, ServerPool
 from .server_errors import closes_connection, error_from_text, refused_sid
-from .waiter import Waiter, go_on
+from .waiter import Waiter, finished, go_on
 
 __all__ = ["Connection", "ConnectionState", "Owner", "Statistics", "copy_error"]
 
@@ -120,6 +120,7 @@ class Connection:
         self.answered: list[Waiter] = []  # by the read that is processed, and not woken yet
         self._waking = False  # them; what they send is written afterwards
         self._loop = asyncio.get_running_loop()
+        self._done = finished(self._loop)
         self._owner = owner
         self._random = random.Random()
         self._authenticator = options.authenticator()
@@ -290,7 +291,7 @@ class Connection:
         answered, self.answered = self.answered, []
         self._waking = True
         try:
-            go_on(self._loop, answered)
+            go_on(answered, self._done)
         finally:
             self._waking = False
             self.write_now()

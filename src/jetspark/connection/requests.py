@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
+from types import coroutine
 from typing import TYPE_CHECKING
 
 from jetspark.errors import (
@@ -192,8 +193,9 @@ class RequestMux(Route):
             _raise_if_no_responders(header, subject)
         return Message(name, reply, header, answer, self.client)
 
-    def ask(self, subject: str, timeout: float) -> Answer:
-        """Send an empty request that only one can answer; await the result, then `take` it.
+    @coroutine
+    def ask(self, subject: str, timeout: float) -> Generator[Answer, None, tuple[bytes, bytes]]:
+        """Send an empty request that only one can answer, and return the answer's header and data.
 
         The reply subject is used again, and servers find the way to one that they have seen faster.
         So nobody may answer twice, and nothing is sent again.
@@ -213,20 +215,20 @@ class RequestMux(Route):
                 client._encoder.on_output()
             pieces += frame
         self._wait_for(answer, subject, timeout)
-        return answer
-
-    def take(self, answer: Answer) -> tuple[bytes, bytes]:
-        """Header and data of an answer that has come."""
+        answer._asyncio_future_blocking = True
+        try:
+            yield answer
+        except BaseException:
+            self._pending.pop(answer.reply, None)
+            raise
+        del answer.wakeup, answer.context
+        answer.settled = False
         _, _, header, data = answer.frame
         del answer.frame  # which may be large
-        self._spare.append(answer)
+        spare.append(answer)
         if header is not None and not data:
-            _raise_if_no_responders(header, answer.subject)
+            _raise_if_no_responders(header, subject)
         return header or b"", data
-
-    def give_up(self, answer: Answer) -> None:
-        """Wait for an answer no more."""
-        self._pending.pop(answer.reply, None)
 
     def _wait_for(self, waiter: Answer, subject: str, timeout: float) -> None:
         waiter.subject, waiter.timeout = subject, timeout

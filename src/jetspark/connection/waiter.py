@@ -4,6 +4,9 @@ The loop makes a call of its own for every asyncio future that is done, and a fu
 once. When one read brings answers for many tasks, that is a good part of the work. A `Waiter` is a
 future as far as a task can see, and leaves to others when the task goes on: see
 `Connection.answered`. It may be awaited again and again.
+
+What is called for every message awaits it without a call: it is a generator with `types.coroutine`
+that has the four lines of `Waiter.__await__` in its own place.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextvars import Context
 from typing import Any
 
-__all__ = ["Waiter", "go_on"]
+__all__ = ["Waiter", "finished", "go_on"]
 
 
 class Waiter:
@@ -31,7 +34,7 @@ class Waiter:
         self._loop = loop
         self.settled = False  # by an answer or an error, and the task does not know yet
         self.error: BaseException | None = None
-        self.wakeup: Callable[[Waiter], object]  # of the task
+        self.wakeup: Callable[[Waiter | asyncio.Future[None]], object]  # of the task
         self.context: Context | None  # in which it runs
 
     def __await__(self) -> Generator[Waiter, None, None]:
@@ -74,15 +77,23 @@ class Waiter:
         self._loop.call_soon(self.wakeup, self, context=self.context)
 
 
-def go_on(loop: asyncio.AbstractEventLoop, waiters: Iterable[Waiter]) -> None:
+def finished(loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+    """A future that is done, for `go_on`."""
+    done = loop.create_future()
+    done.set_result(None)
+    return done
+
+
+def go_on(waiters: Iterable[Waiter], done: asyncio.Future[None]) -> None:
     """Run the tasks of all of these in their order, each until it waits again.
 
-    They must be settled, and this must be called by the loop, not by a task.
+    They must be settled by answers, and this must be called by the loop, not by a task. The tasks
+    are told of a future that is done, because they look at one of asyncio's own without a call.
     """
     rest = iter(waiters)
     try:
         for waiter in rest:
-            waiter.context.run(waiter.wakeup, waiter)  # type: ignore[union-attr]
+            waiter.context.run(waiter.wakeup, done)  # type: ignore[union-attr]
     except BaseException:  # one of them ends the loop, which may be run again
-        loop.call_soon(go_on, loop, list(rest))
+        done.get_loop().call_soon(go_on, list(rest), done)
         raise

@@ -119,7 +119,7 @@ class AckWindow:
             raise InvalidOptionError(f"max_ack_pending must be at least 1, not {limit}")
         self.client = client
         self.pending: dict[bytes, Pending] = {}
-        # What the short cuts in Publisher.publish_async and AwaitedAcks.post need. They are taken
+        # What the short cuts in Publisher.publish_async and AwaitedAcks.store need. They are taken
         # while fewer than `ceiling` messages wait: 0 while something else has to be looked at.
         self.ceiling = 0
         self.encoder = client._encoder

@@ -7,6 +7,8 @@ value that is put into a bucket: it takes hardly more than what is sent and rece
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
+from types import coroutine
 
 from jetspark.connection import Client
 from jetspark.connection.requests import SPARE
@@ -17,7 +19,15 @@ from .ack_window import AckWindow
 from .codec import NOT_JSON
 from .publish_ack import parse_publish_ack
 
-__all__ = ["AwaitedAcks"]
+__all__ = ["AwaitedAcks", "StrayAnswer"]
+
+
+class StrayAnswer(Exception):
+    """What answers is no acknowledgement of the stream that was expected."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(answer)
+        self.answer = answer
 
 
 class AwaitedAcks(AckWindow):
@@ -30,10 +40,14 @@ class AwaitedAcks(AckWindow):
         self._prefixes, self._tails = self.encoder.prefixes, self.encoder.tails
         self._write_now = client._connection.write_now
 
-    def post(self, subject: str, data: bytes) -> AwaitedAck | None:
-        """Send a small plain message, to be awaited at once; None if something is in its way.
+    @coroutine
+    def store(
+        self, subject: str, data: bytes, stream: str
+    ) -> Generator[AwaitedAck, None, int | None]:
+        """Have this stream store a small plain message, and return its sequence.
 
-        Of what this needs, nearly everything is there from an earlier one, see `take`.
+        None if something is in the way, and then nothing was sent. Of what this needs, nearly
+        everything is there from an earlier message.
         """
         pieces = self.pieces
         if len(self.pending) >= self.ceiling or type(data) is not bytes:
@@ -62,7 +76,24 @@ class AwaitedAcks(AckWindow):
         self.pending[reply] = ack
         if expires < self.expiry:
             self.arm(expires)
-        return ack
+        ack._asyncio_future_blocking = True
+        try:
+            yield ack
+        except BaseException:
+            self.forget(ack)
+            raise
+        del ack.wakeup, ack.context
+        ack.settled = False
+        ack._data = b""
+        try:
+            stored = parse_publish_ack(ack.answer)
+        except NOT_JSON:
+            raise StrayAnswer(ack.answer) from None
+        if stored.stream != stream or stored.error is not None:
+            raise StrayAnswer(ack.answer)
+        if ack._base is self.base and not ack._retries:  # nothing else can come for it
+            spare.append(ack)
+        return stored.sequence
 
     def _open(self) -> None:
         super()._open()
@@ -70,19 +101,3 @@ class AwaitedAcks(AckWindow):
 
     def _new_ack(self) -> AwaitedAck:
         return AwaitedAck(self._loop, self.base, self.next_reply(), self.attempts)
-
-    def take(self, waiting: AwaitedAck, stream: str) -> int | None:
-        """The sequence in the answer that has come; None if this stream does not acknowledge it.
-
-        What waited for it is used again if nothing else can come for it.
-        """
-        waiting._data = b""
-        try:
-            ack = parse_publish_ack(waiting.answer)
-        except NOT_JSON:
-            return None
-        if ack.stream != stream or ack.error is not None:
-            return None
-        if waiting._base is self.base and not waiting._retries:
-            self._spare.append(waiting)
-        return ack.sequence

@@ -27,6 +27,7 @@ from jetspark.errors import (
 )
 from jetspark.jetstream import PublishAck, StoredMessage, StreamConfig
 from jetspark.jetstream.api import RETRY_DELAY
+from jetspark.jetstream.awaited_acks import StrayAnswer
 from jetspark.jetstream.checks import UINT64, check_range
 from jetspark.jetstream.codec import to_timedelta
 from jetspark.jetstream.publish_ack import decode_publish_ack
@@ -85,23 +86,14 @@ class KeyValue(BucketReader[T]):
         data: bytes = value  # type: ignore[assignment]  # T is bytes if there is no codec
         if self._codec is not None:
             data = self._encoded(key, value)
-        acks = self._acks
         try:
-            waiting = acks.post(known.put_subject, data)
-            if waiting is not None:
-                try:
-                    await waiting
-                except BaseException:
-                    acks.forget(waiting)
-                    raise
+            revision = await self._acks.store(known.put_subject, data, self._stores)
         except (NoStreamResponseError, InvalidSubjectError) as error:
             raise self._put_error(known, error) from error
-        if waiting is None:
-            return await self._publish(known, data, {})
-        revision = acks.take(waiting, self._stores)
-        if revision is None:
-            raise self._stray_ack(known, decode_publish_ack(waiting.answer, waiting.subject))
-        return revision
+        except StrayAnswer as stray:
+            ack = decode_publish_ack(stray.answer, known.put_subject)
+            raise self._stray_ack(known, ack) from None
+        return await self._publish(known, data, {}) if revision is None else revision
 
     async def create(self, key: str, value: T, *, ttl: TTL | None = None) -> int:
         """Set a key that does not exist, or is deleted or expired, and return its revision.

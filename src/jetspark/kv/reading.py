@@ -208,13 +208,7 @@ class BucketReader(Generic[T]):
             found = None
             try:
                 requests = self._client._requests()
-                answer = requests.ask(known.get_subject, self._timeout)
-                try:
-                    await answer
-                except BaseException:
-                    requests.give_up(answer)
-                    raise
-                header, data = requests.take(answer)
+                header, data = await requests.ask(known.get_subject, self._timeout)
                 plain = known.plain_answer
                 if header.startswith(plain) and len(header) - len(plain) <= _PLAIN_REST:
                     return KeyValueEntry(self._form, stored, None, data, header)

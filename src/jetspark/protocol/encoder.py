@@ -155,7 +155,7 @@ class Encoder:
     ) -> bool:
         """Add a message like `publish`, with a reply subject of our own making.
 
-        `AwaitedAcks.post` and `RequestMux.ask` have this as a short cut.
+        `AwaitedAcks.store` and `RequestMux.ask` have this as a short cut.
         """
         if headers is not None or type(data) is not bytes:
             return self.publish(subject, data, inbox, headers)
