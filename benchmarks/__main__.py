@@ -6,8 +6,7 @@ import argparse
 import json
 
 from benchmarks import harness
-
-MIN_ROUNDS = 3
+from benchmarks.harness import MIN_ROUNDS
 
 
 def main() -> None:
@@ -24,7 +23,7 @@ def main() -> None:
         messages=args.messages or benchmark.messages,
         size=benchmark.size if args.size is None else args.size,
         in_flight=args.in_flight,
-        rounds=args.rounds,
+        rounds=args.rounds or benchmark.rounds,
         server_cores=args.server_cores,
         only=args.only,
     )
@@ -39,7 +38,7 @@ def parse_arguments(benchmarks: dict[str, harness.Benchmark]) -> argparse.Namesp
     parser.add_argument("--list", action="store_true", help="list the benchmarks and leave")
     parser.add_argument("--messages", type=int, help="messages a round")
     parser.add_argument("--size", type=int, help="bytes of payload")
-    parser.add_argument("--rounds", type=int, default=MIN_ROUNDS, help="at least 3")
+    parser.add_argument("--rounds", type=int, help="at least 3")
     parser.add_argument("--in-flight", type=int, default=100, help="concurrent requests")
     parser.add_argument("--server-cores", type=int, help="for the nats-server; default: all")
     parser.add_argument("--only", action="append", help="this contender (may be repeated)")
@@ -47,7 +46,7 @@ def parse_arguments(benchmarks: dict[str, harness.Benchmark]) -> argparse.Namesp
     args = parser.parse_args()
     if args.name is None and not args.list:
         parser.error(f"give a NAME, one of: {', '.join(benchmarks)}")
-    if args.rounds < MIN_ROUNDS:
+    if args.rounds is not None and args.rounds < MIN_ROUNDS:
         parser.error(f"--rounds must be at least {MIN_ROUNDS}: fewer have no honest median")
     for option, least in (("messages", 1), ("size", 0), ("in_flight", 1), ("server_cores", 1)):
         value = getattr(args, option)

@@ -35,6 +35,7 @@ from typing import Any, ParamSpec, TypeVar
 import benchmarks
 from jetspark.server import run_server
 
+MIN_ROUNDS = 3
 TURN_TIMEOUT = 600.0
 """Seconds for one turn of an asynchronous contender; blocking ones have socket timeouts."""
 
@@ -73,6 +74,8 @@ class Benchmark:
     size: int
     """Bytes of payload unless told otherwise."""
     contenders: Mapping[str, Contender]
+    rounds: int = MIN_ROUNDS
+    """Unless told otherwise: more where those of one contender differ much."""
     variants: tuple[str, ...] = ()
     """Further figures, each under its name in the summary."""
     prepare: Callable[[Job], None] | None = None

@@ -81,6 +81,7 @@ BENCHMARK = Benchmark(
     unit="gets/s",
     messages=20_000,
     size=128,
+    rounds=5,
     prepare=prepare,
     contenders={"ours": ours, "nats-py": nats_py, "natsrpy": natsrpy, "limit": limit},
     variants=("concurrent",),

@@ -92,6 +92,7 @@ BENCHMARK = Benchmark(
     unit="puts/s",
     messages=20_000,
     size=128,
+    rounds=5,
     contenders={"ours": ours, "nats-py": nats_py, "natsrpy": natsrpy, "limit": limit},
     variants=("concurrent",),
 )

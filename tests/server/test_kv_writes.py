@@ -68,6 +68,25 @@ async def test_puts_at_once(nc: Client, js: JetStream) -> None:
     assert len(set(used)) == 30
 
 
+@pytest.mark.parametrize("moment", [0, 0.01])
+async def test_the_event_loop_sleeps_again_after_many_puts(
+    nats_server: NatsServer, connect: Connect, moment: float
+) -> None:
+    nc = await connect(nats_server.url, busy_poll=moment)
+    bucket = await new_bucket(nc)
+    lookout = nc._connection._lookout
+    awake = set()
+
+    async def put() -> None:
+        for _ in range(20):
+            await bucket.put("k", b"")
+            awake.add(lookout._looking)
+
+    await asyncio.gather(*(put() for _ in range(50)))
+    assert awake == ({False} if moment == 0 else {False, True})
+    await eventually(lambda: not lookout._looking)
+
+
 async def test_puts_after_the_inbox_of_their_acknowledgements_is_lost(nc: Client) -> None:
     """As when the server refuses its subscription after a reconnect."""
     bucket = await new_bucket(nc)

@@ -72,6 +72,14 @@ def test_must_not_be_negative(name: str) -> None:
         ConnectOptions(**{name: -1})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("value", [-0.001, 0.02, float("inf"), float("nan")])
+def test_polling_ends(value: float) -> None:
+    ConnectOptions(busy_poll=0)
+    ConnectOptions(busy_poll=0.01)
+    with pytest.raises(InvalidOptionError, match=r"'busy_poll' must be from 0 to 0\.01 seconds"):
+        ConnectOptions(busy_poll=value)
+
+
 def test_reconnect_attempts() -> None:
     ConnectOptions(max_reconnect_attempts=None)
     ConnectOptions(max_reconnect_attempts=1)

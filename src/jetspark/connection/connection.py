@@ -33,6 +33,7 @@ from .deadline import deadline
 from .events import ConnectionEvent, EventHub, EventKind
 from .handshake import connect_server
 from .link import Link
+from .lookout import Lookout
 from .options import ConnectOptions
 from .pool import Server, ServerPool
 from .server_errors import closes_connection, error_from_text, refused_sid
@@ -121,6 +122,7 @@ class Connection:
         self._waking = False  # them; what they send is written afterwards
         self._loop = asyncio.get_running_loop()
         self._done = finished(self._loop)
+        self._lookout = Lookout(self._loop, options.busy_poll)
         self._owner = owner
         self._random = random.Random()
         self._authenticator = options.authenticator()
@@ -295,6 +297,8 @@ class Connection:
         finally:
             self._waking = False
             self.write_now()
+            if answered[-1].in_bursts:
+                self._lookout.acknowledged(len(answered))
 
     def _on_pong(self) -> None:
         self._pings_out = 0

@@ -23,6 +23,7 @@ from .urls import ServerURL, parse_urls
 __all__ = ["ConnectOptions"]
 
 MIB = 1024 * 1024
+LONGEST_POLL = 0.01
 
 # RFC 9110: a token; visible characters and blanks.
 _HTTP_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -103,6 +104,9 @@ class ConnectOptions:
     read_high_water: int = 128 * MIB
     """What all subscriptions may hold together before the client stops reading from its socket;
     it goes on when half of it has been taken."""
+    busy_poll: float = 0.0001
+    """So long the event loop looks for more acknowledgements, instead of sleeping, when many have
+    come at once; 0 never does. Faster if the server is near, for some processor time."""
     on_event: Callable[[ConnectionEvent], object] | None = None
     """Called with each event of the connection; must not block."""
 
@@ -121,6 +125,10 @@ class ConnectOptions:
         for name in ("reconnect_buffer_size", "pending_messages", "pending_bytes"):
             if getattr(self, name) < 0:
                 raise InvalidOptionError(f"option {name!r} must not be negative")
+        if not 0 <= self.busy_poll <= LONGEST_POLL:
+            raise InvalidOptionError(
+                f"option 'busy_poll' must be from 0 to {LONGEST_POLL} seconds, not {self.busy_poll}"
+            )
         if self.max_reconnect_attempts is not None and self.max_reconnect_attempts < 1:
             raise InvalidOptionError(
                 "option 'max_reconnect_attempts' must be at least 1; None means forever, and "

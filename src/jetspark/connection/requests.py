@@ -203,7 +203,7 @@ class RequestMux(Route):
         client, pieces, spare = self.client, self._pieces, self._spare
         if client._restricted:
             client._check_publish(0)
-        if len(pieces) > EARLY_PIECES:
+        if len(pieces) > EARLY_PIECES and len(pieces) >= len(self._pending):
             self._write_now()
         answer = spare.pop() if spare else Answer(self._loop, self._next_reply())
         try:

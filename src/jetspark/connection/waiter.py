@@ -29,6 +29,8 @@ class Waiter:
     # The names with one underscore in front, and the methods below, are what asyncio asks for.
     __slots__ = ("_asyncio_future_blocking", "_loop", "context", "error", "settled", "wakeup")
 
+    in_bursts = False  # answers come many at a time, see `lookout`
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._asyncio_future_blocking = False  # it has just been awaited
         self._loop = loop

@@ -43,6 +43,14 @@ class Attempts(NamedTuple):
         return self._replace(timeout=timeout, silence=min(timeout / 4, LONGEST_SILENCE))
 
 
+class AckWaiter(Waiter):
+    """What one task waits for that wants an acknowledgement."""
+
+    __slots__ = ()
+
+    in_bursts = True
+
+
 # gc=False: nothing that it refers to leads back to it once it is settled.
 class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
     """The acknowledgement of a published message, to be awaited now, later or never.
@@ -92,7 +100,7 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
 
     def __await__(self) -> Generator[Any, None, PublishAck]:
         if not self.done():
-            waiter = Waiter(asyncio.get_running_loop())
+            waiter = AckWaiter(asyncio.get_running_loop())
             if self._waiters is None:
                 self._waiters = []
             self._waiters.append(waiter)
@@ -108,7 +116,7 @@ class PublishAckFuture(msgspec.Struct, gc=False, eq=False):
 
 
 @final
-class AwaitedAck(Waiter):
+class AwaitedAck(AckWaiter):
     """The acknowledgement of a plain small message, for the one task that publishes and awaits it.
 
     It fails with what the publish failed with. When the acknowledgement has come, it may be used

@@ -49,13 +49,15 @@ class AwaitedAcks(AckWindow):
         None if something is in the way, and then nothing was sent. Of what this needs, nearly
         everything is there from an earlier message.
         """
-        pieces = self.pieces
-        if len(self.pending) >= self.ceiling or type(data) is not bytes:
+        pieces, pending = self.pieces, self.pending
+        if len(pending) >= self.ceiling or type(data) is not bytes:
             return None
-        if len(pieces) > EARLY_PIECES:
-            if len(pieces) > FULL_PIECES:
-                return None
+        if len(pieces) > EARLY_PIECES and (
+            len(pieces) >= len(pending) or len(pieces) > FULL_PIECES
+        ):
             self._write_now()
+            if len(pieces) > FULL_PIECES:  # the socket takes no more
+                return None
         spare = self._spare
         ack = spare.pop() if spare else self._new_ack()
         reply = ack._reply
@@ -73,7 +75,7 @@ class AwaitedAcks(AckWindow):
         ack.subject = subject
         ack._data = data
         ack._deadline = expires = self.time() + self._timeout
-        self.pending[reply] = ack
+        pending[reply] = ack
         if expires < self.expiry:
             self.arm(expires)
         ack._asyncio_future_blocking = True

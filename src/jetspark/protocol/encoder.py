@@ -24,8 +24,9 @@ Payload: TypeAlias = bytes | bytearray | memoryview
 _SUBJECTS_KEPT = 4096
 SMALL = 4096  # bytes of a message that is not worth counting
 FULL_PIECES = 3 * 768
-# So many requests are written before the turn of the loop ends: the server shall work on them while
-# other tasks make theirs.
+# More requests than these are written before the turn of the loop ends if they are a third of those
+# without an answer: the server shall work on them while other tasks make theirs. While it has
+# enough to do, a system call for a few would only cost time.
 EARLY_PIECES = 3 * 6
 _FULL_BYTES = 128 * 1024
 _NUMBERS_ROOM = 32  # for sizes, sid and blanks in a control line
