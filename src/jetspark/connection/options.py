@@ -104,7 +104,7 @@ class ConnectOptions:
     read_high_water: int = 128 * MIB
     """What all subscriptions may hold together before the client stops reading from its socket;
     it goes on when half of it has been taken."""
-    busy_poll: float = 0.0001
+    busy_poll: float = 0.0002
     """So long the event loop looks for more acknowledgements, instead of sleeping, when many have
     come at once; 0 never does. Faster if the server is near, for some processor time."""
     on_event: Callable[[ConnectionEvent], object] | None = None

@@ -15,7 +15,7 @@ from jetspark.errors import (
     SlowConsumerError,
     TimeoutError,
 )
-from jetspark.protocol import EARLY_PIECES, Frame, HeadersLike, MessageBatch, Payload
+from jetspark.protocol import EARLY_PIECES, EARLY_SHARE, Frame, HeadersLike, MessageBatch, Payload
 
 from .connection import copy_error
 from .message import Message
@@ -203,7 +203,7 @@ class RequestMux(Route):
         client, pieces, spare = self.client, self._pieces, self._spare
         if client._restricted:
             client._check_publish(0)
-        if len(pieces) > EARLY_PIECES and len(pieces) >= len(self._pending):
+        if len(pieces) > EARLY_PIECES and len(pieces) >= EARLY_SHARE * len(self._pending):
             self._write_now()
         answer = spare.pop() if spare else Answer(self._loop, self._next_reply())
         try:

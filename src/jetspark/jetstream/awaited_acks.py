@@ -12,7 +12,7 @@ from types import coroutine
 
 from jetspark.connection import Client
 from jetspark.connection.requests import SPARE
-from jetspark.protocol import EARLY_PIECES, FULL_PIECES, SMALL
+from jetspark.protocol import EARLY_PIECES, EARLY_SHARE, FULL_PIECES, SMALL
 
 from .ack_future import AwaitedAck
 from .ack_window import AckWindow
@@ -53,7 +53,7 @@ class AwaitedAcks(AckWindow):
         if len(pending) >= self.ceiling or type(data) is not bytes:
             return None
         if len(pieces) > EARLY_PIECES and (
-            len(pieces) >= len(pending) or len(pieces) > FULL_PIECES
+            len(pieces) >= EARLY_SHARE * len(pending) or len(pieces) > FULL_PIECES
         ):
             self._write_now()
             if len(pieces) > FULL_PIECES:  # the socket takes no more

@@ -3,7 +3,15 @@
 Nothing here knows of sockets, tasks or clocks, so all of it is tested exhaustively on plain bytes.
 """
 
-from .encoder import EARLY_PIECES, FULL_PIECES, SMALL, Encoder, Payload, connect_frame
+from .encoder import (
+    EARLY_PIECES,
+    EARLY_SHARE,
+    FULL_PIECES,
+    SMALL,
+    Encoder,
+    Payload,
+    connect_frame,
+)
 from .headers import Headers, HeadersLike, encode_headers, parse_headers, parse_status
 from .info import ServerInfo, parse_info
 from .parser import ErrorReply, Event, MessageBatch, Op, Parser
@@ -20,6 +28,7 @@ from .subjects import (
 
 __all__ = [
     "EARLY_PIECES",
+    "EARLY_SHARE",
     "FULL_PIECES",
     "SMALL",
     "Encoder",

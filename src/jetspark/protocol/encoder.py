@@ -17,17 +17,26 @@ from jetspark.errors import InvalidArgumentError, InvalidSubjectError, MaxPayloa
 from .headers import HeadersLike, encode_headers
 from .subjects import check_queue, check_subject, check_subscribe_subject, encode_subject
 
-__all__ = ["EARLY_PIECES", "FULL_PIECES", "SMALL", "Encoder", "Payload", "connect_frame"]
+__all__ = [
+    "EARLY_PIECES",
+    "EARLY_SHARE",
+    "FULL_PIECES",
+    "SMALL",
+    "Encoder",
+    "Payload",
+    "connect_frame",
+]
 
 Payload: TypeAlias = bytes | bytearray | memoryview
 
 _SUBJECTS_KEPT = 4096
 SMALL = 4096  # bytes of a message that is not worth counting
 FULL_PIECES = 3 * 768
-# More requests than these are written before the turn of the loop ends if they are a third of those
+# More requests than these are written before the turn of the loop ends if they are a fifth of those
 # without an answer: the server shall work on them while other tasks make theirs. While it has
 # enough to do, a system call for a few would only cost time.
 EARLY_PIECES = 3 * 6
+EARLY_SHARE = 3 / 5  # pieces for each request without an answer
 _FULL_BYTES = 128 * 1024
 _NUMBERS_ROOM = 32  # for sizes, sid and blanks in a control line
 
