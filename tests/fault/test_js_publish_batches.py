@@ -27,7 +27,7 @@ from tests.support.leaks import until
 from tests.support.ledger import stored_numbers
 from tests.support.proxy import Proxy
 from tests.support.servers import StartCluster, StartServer
-from tests.support.streams import leader_of, step_down, version_of
+from tests.support.streams import caught_up, leader_of, step_down, version_of
 
 ATOMIC = (2, 12)
 INGEST = (2, 14)
@@ -264,9 +264,11 @@ async def test_a_leader_that_steps_down_leaves_no_gap(start_cluster: StartCluste
         stream = await js.create_stream(
             name="S", subjects=["s.>"], allow_batched=True, num_replicas=3
         )
+        await caught_up(cluster, "S")
         ingest = js.fast_ingest(flow=10)
         running = asyncio.create_task(ingest_numbers(ingest, 5_000))
-        await until(lambda: ingest.size > 100)
+        await until(lambda: ingest.size > 100 or running.done())
+        assert not running.done(), await running
         await step_down(js, "S")
         error = await running
         await leader_of(js, "S", cluster)
