@@ -504,8 +504,10 @@ def test_an_ordered_consumer_with_a_limit(nc: Client) -> None:
 @pytest.mark.parametrize("push", [False, True])
 def test_an_ordered_consumer_that_was_drained(nc: Client, push: bool) -> None:
     consumer: Any = make_stream(nc, 50).ordered_consumer(push=push)  # type: ignore[call-overload]
+    before = nc.statistics.messages_in
     messages = consumer.messages()
     first = sequences([next(messages) for _ in range(10)])
+    until(lambda: nc.statistics.messages_in >= before + 50)  # so many have come, or nearly
     messages.drain()
     first += sequences([next(messages) for _ in range(10)])  # and the rest is abandoned
     second = sequences(consumer.messages(stop_after=30))
