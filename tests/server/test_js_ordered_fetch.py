@@ -111,8 +111,9 @@ async def test_fetch_returns_what_comes_before_a_gap(
     await eventually(lambda: nc._routes.keys() - routes)
     (route,) = (nc._routes[sid] for sid in nc._routes.keys() - routes)
     await eventually(lambda: route.received == 2)
-    async with deaf(nc, route):
+    async with deaf(nc, route) as other:
         await fill(nc, stream.name, 1)
+        await eventually(lambda: other.received == 1)
     await fill(nc, stream.name, 1)
     assert sequences(await fetching) == [1, 2]
     assert sequences(await consumer.fetch(2, timeout=5)) == [3, 4]

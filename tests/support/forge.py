@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from jetspark import Client
+from jetspark import Client, Subscription
 from jetspark.connection.subscription import Route
 from jetspark.server import NatsServer
 
@@ -69,13 +69,13 @@ async def forger(server: NatsServer) -> AsyncIterator[Forger]:
 
 
 @asynccontextmanager
-async def deaf(nc: Client, route: Route) -> AsyncIterator[None]:
-    """Have a subscription miss what is sent to it meanwhile; for the server, somebody listens."""
+async def deaf(nc: Client, route: Route) -> AsyncIterator[Subscription]:
+    """Have a subscription miss what another gets meanwhile; for the server, somebody listens."""
     other = await nc.subscribe(route.subject, queue=route.queue)
     nc._encoder.unsubscribe(route.sid)
     await nc.flush()
     try:
-        yield
+        yield other
     finally:
         nc._encoder.subscribe(route.subject, route.sid, route.queue)
         await nc.flush()
