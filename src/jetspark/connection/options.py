@@ -106,7 +106,7 @@ class ConnectOptions:
     it goes on when half of it has been taken."""
     busy_poll: float = 0.0002
     """So long the event loop looks for more acknowledgements, instead of sleeping, when many have
-    come at once; 0 never does. Faster if the server is near, for some processor time."""
+    come at once; 0 never does. Can be faster if the server is near, for some processor time."""
     on_event: Callable[[ConnectionEvent], object] | None = None
     """Called with each event of the connection; must not block."""
 
