@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from jetspark.connection.link import READ_BUFFER
+from jetspark.connection.link import LARGE_READ_BUFFER, READ_BUFFER
 from jetspark.server import NatsServer
 from tests.support.clients import Connect, unique
 from tests.support.leaks import GUARD
@@ -14,7 +14,9 @@ async def test_what_was_read_stays_as_it_was(nats_server: NatsServer, connect: C
     nc = await connect(nats_server.url)
     subject = unique("reads")
     subscription = await nc.subscribe(subject)
-    sizes = [1, READ_BUFFER - 1, READ_BUFFER, 3, READ_BUFFER + 1, 3 * READ_BUFFER, 2] * 3
+    edges = [READ_BUFFER, LARGE_READ_BUFFER]
+    near = [edge + more for edge in edges for more in (-1, 0, 1)]
+    sizes = [1, *near, 3, *near, 3 * READ_BUFFER, 2] * 2
     sent = [bytes([65 + number]) * size for number, size in enumerate(sizes)]
     for data in sent:
         await nc.publish(subject, data)

@@ -212,7 +212,17 @@ def test_interrupts_at_any_moment_of_an_iteration_lose_no_message(nats_server: N
         "",
         "messages = nc.subscribe('nothing'); print(messages.pending_messages)",
         "nc.subscribe('x', callback=lambda m: time.sleep(3600)); nc.publish('x'); nc.flush()",
-        "threading.Thread(target=lambda: list(nc.subscribe('x')), daemon=True).start()",
+        """
+    messages = nc.subscribe("x")
+    threading.Thread(target=lambda: list(messages), daemon=True).start()
+    while len(nc._async.thread._users) < 2: time.sleep(0.005)""",
+        # A thread that comes to it when the connection is closed already.
+        """
+    def late():
+        while not nc.closed: time.sleep(0.0001)
+        try: list(nc.subscribe("x"))
+        except ConnectionClosedError: pass
+    threading.Thread(target=late, daemon=True).start()""",
         "raise SystemExit(0)",
         # A block that is left, and an object that is collected, when it is too late to close.
         """
