@@ -215,7 +215,7 @@ def test_interrupts_at_any_moment_of_an_iteration_lose_no_message(nats_server: N
         """
     messages = nc.subscribe("x")
     threading.Thread(target=lambda: list(messages), daemon=True).start()
-    while len(nc._async.thread._users) < 2: time.sleep(0.005)""",
+    while not messages._async._waiters: time.sleep(0.005)""",
         # A thread that comes to it when the connection is closed already.
         """
     def late():
