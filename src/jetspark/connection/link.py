@@ -92,23 +92,28 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take a read out of the buffer."""
-        self.data_received(bytes(self._buffer[:nbytes]))
+        events = self._take(bytes(self._buffer[:nbytes]))
+        if nbytes >= READ_BUFFER:
+            self._size_reads(nbytes, events)
 
     def data_received(self, data: bytes) -> None:
+        """Take what has come in another way than into the buffer."""
+        self._take(data)
+
+    def _take(self, data: bytes) -> list[Event]:
         """Parse a read and pass on what it completes."""
         self.bytes_in += len(data)
         try:
             events = self._parser.feed(data)
         except ProtocolError as error:
             self.abort(error)
-            return
-        if len(data) >= READ_BUFFER:
-            self._size_reads(len(data), events)
+            return []
         if self._on_events is not None:
             self._on_events(events)
         else:
             self._received.extend(events)
             self._wake()
+        return events
 
     def _size_reads(self, size: int, events: list[Event]) -> None:
         messages = sum(len(event) for event in events if isinstance(event, MessageBatch))
