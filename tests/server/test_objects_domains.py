@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetspark import Client, JetStream, ObjectStore
-from jetspark.errors import NoRespondersError, NoStreamResponseError
+from jetspark.errors import NoRespondersError, NoStreamResponseError, WrongLastSequenceError
 from jetspark.server import NatsServer
 from jetspark.server.config import LOCALHOST
 from jetspark.server.ports import ReservedPort
@@ -116,6 +116,48 @@ async def test_a_warning_when_another_domain_answers(
     await store.put("o", b"3")
     assert len(events.errors) == 1
     assert "domain 'hub' has answered" in str(events.errors[0])
+
+
+async def test_the_other_domain_refuses(hub_and_leaf: Pair, connect: Connect) -> None:
+    hub, leaf = hub_and_leaf
+    there = (await connect(hub.url)).jetstream(domain="hub")
+    far = await there.create_object_store(bucket="b", storage="memory")
+    for data in (b"1", b"2"):
+        await far.put("o", data)
+    nc = await connect(leaf.url)
+    await reachable(nc.jetstream(domain="hub"))
+    js = nc.jetstream(domain="leaf")
+    near = await js.create_object_store(bucket="b", storage="memory")
+    # The sequences of the two differ: the other one refuses each, and is sometimes faster.
+    for number in range(30):
+        data = content(200_000, seed=number)
+        await near.put("o", data)
+        assert await read(near, "o") == data
+        await assert_tidy(js, near, "o")
+
+
+@conformance("OBJ", "Domains and accounts", "what only the other domain refuses stays whole")
+async def test_a_refusal_that_comes_from_elsewhere(
+    start_server: StartServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = Events()
+    js = (await connect(start_server().url, on_event=events)).jetstream()
+    store = await js.create_object_store(bucket="b", storage="memory")
+    await store.put("o", b"1")
+    publish = store._records._publish
+
+    async def refused_elsewhere(*args: Any) -> None:
+        monkeypatch.undo()
+        await publish(*args)
+        raise WrongLastSequenceError("wrong last sequence: 7", err_code=10071)
+
+    monkeypatch.setattr(store._records, "_publish", refused_elsewhere)
+    info = await store.put("o", DATA)
+    assert info == await store.info("o")
+    assert await read(store, "o") == DATA
+    await assert_tidy(js, store, "o")
+    assert len(events.errors) == 1
+    assert "has refused what the store has taken" in str(events.errors[0])
 
 
 # -- accounts -----------------------------------------------------------------------------------

@@ -235,16 +235,24 @@ class Records:
         """
         if ack.stream == self._reader.name and ack.domain == self._domain:
             return True
-        if not self._warned:
-            self._warned = True
-            self._context.client._connection.report(
-                JetStreamError(
-                    f"store {self.bucket!r} (domain {self._domain!r}): stream {ack.stream!r} of "
-                    f"domain {ack.domain!r} has answered, which has the same subjects; let only "
-                    "one of them have a store of that name, or keep $O.> from crossing"
-                )
-            )
+        other = f"stream {ack.stream!r} of domain {ack.domain!r}"
+        self._warn(f"{other} has answered, which has the same subjects")
         return False
+
+    def warn_of_refusal(self) -> None:
+        """Warn that something else has refused what this store has taken."""
+        self._warn("something else with the same subjects has refused what the store has taken")
+
+    def _warn(self, what: str) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        self._context.client._connection.report(
+            JetStreamError(
+                f"store {self.bucket!r} (domain {self._domain!r}): {what}; let only one "
+                "domain have a store of that name, or keep $O.> from crossing"
+            )
+        )
 
     def present(self, info: ObjectInfo | None, name: str) -> ObjectInfo:
         """The description of an object that must be there and not deleted."""

@@ -40,7 +40,7 @@ from .finishing import to_the_end
 from .info import ObjectInfo, ObjectMeta, ObjectOptions
 from .names import check_object_name, encode_digest
 from .reader import ObjectReader
-from .records import naming
+from .records import Replaced, naming
 from .source import ObjectData, cut, size_of
 from .upload import ProgressCallback, Upload
 
@@ -116,9 +116,15 @@ class ObjectStore(Catalog):
         return await to_the_end(self._commit(info, old, upload))
 
     async def _commit(self, info: ObjectInfo, old: ObjectInfo | None, upload: Upload) -> ObjectInfo:
+        before = old
+
         def make(current: ObjectInfo | None) -> ObjectInfo:
+            nonlocal before
             # With these chunks, it is an attempt that was stored, be it changed meanwhile.
-            return current if current is not None and current.nuid == info.nuid else info
+            if current is not None and current.nuid == info.nuid:
+                return current
+            before = current
+            return info
 
         try:
             replaced = await self._records.change(info.name, make, old)
@@ -127,6 +133,9 @@ class ObjectStore(Catalog):
             if not error.may_have_taken_effect:
                 await upload.abandon(error)
             raise
+        if replaced.old is replaced.info:  # it was refused, but not by this store, which has it
+            self._records.warn_of_refusal()
+            replaced = Replaced(replaced.info, before)
         await self._purge_replaced(replaced)
         return replaced.info
 
