@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jetspark.server import NatsServer
+from tests.support.servers import StartServer
 
 START = """
 import os, signal, sys, threading, time
@@ -92,6 +93,26 @@ def test_ctrl_c_ends_the_call_and_the_connection_stays_usable(
     assert out == "interrupted, and usable\n['MainThread']\n"
 
 
+def test_an_interrupt_just_before_the_wait_is_noticed(nats_server: NatsServer) -> None:
+    code = """
+    import _thread
+    def report():
+        while len(nc._async.thread._users) < 2:
+            time.sleep(0.005)
+        _thread.interrupt_main()  # notes a signal, and does not wake who waits already
+
+    reporter = threading.Thread(target=report)
+    reporter.start()
+    try:
+        nc.subscribe("nothing").next()
+    except KeyboardInterrupt:
+        print("interrupted")
+    nc.close()
+    """
+    with program(nats_server, code) as process:
+        assert outcome(process) == (0, "interrupted\n", "")
+
+
 def test_ctrl_c_in_a_fetch_gives_its_messages_back(nats_server: NatsServer) -> None:
     code = """
     name = f"CTRL_C_{os.getpid()}"
@@ -108,6 +129,81 @@ def test_ctrl_c_in_a_fetch_gives_its_messages_back(nats_server: NatsServer) -> N
         code_, out, err = outcome(process)
     assert (code_, err) == (0, "")
     assert out == "interrupted, and usable\nb'1'\n['MainThread']\n"
+
+
+def test_ctrl_c_in_a_put_leaves_the_old_object(nats_server: NatsServer) -> None:
+    code = """
+    store = js.create_object_store(bucket=f"CTRL_C_{os.getpid()}", storage="memory")
+    store.put("o", b"old")
+    stored = lambda: store.status().stream_info.state.messages
+    reads, writes = os.pipe()
+    os.write(writes, bytes(5000))
+
+    def report():
+        while not nc._async.readings or stored() < 2 + 5:
+            time.sleep(0.005)
+        print("waiting", flush=True)
+
+    reporter = threading.Thread(target=report)
+    reporter.start()
+    with open(reads, "rb", buffering=0) as pipe:
+        try:
+            store.put("o", pipe, chunk_size=1000)
+        except KeyboardInterrupt:
+            print("interrupted", store.get("o").read(), stored())
+        os.close(writes)  # and a thread reads to the end
+    reporter.join()
+    store.put("o", b"new")
+    print(store.get("o").read())
+    js.delete_object_store(store.name)
+    nc.close()
+    """
+    with program(nats_server, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert outcome(process) == (0, "interrupted b'old' 2\nb'new'\n", "")
+
+
+def test_ctrl_c_in_a_get_leaves_the_old_file(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server()
+    target = tmp_path / "target"
+    target.write_bytes(b"old")
+    code = f"""
+    from pathlib import Path
+    target = Path({str(target)!r})
+    store = js.create_object_store(bucket="CTRL_C", storage="memory")
+    store.put("o", bytes(64 * 2**20))
+    begun = threading.Event()
+
+    def stall(done, total):
+        if not begun.is_set():
+            os.kill({server.pid}, signal.SIGSTOP)  # in the middle, nothing comes any more
+            begun.set()
+
+    def report():
+        begun.wait()
+        time.sleep(0.05)  # until the main thread waits: nothing tells
+        print(len(os.listdir(target.parent)), flush=True)
+
+    reporter = threading.Thread(target=report)
+    reporter.start()
+    try:
+        store.get_file("o", target, timeout=3600, on_progress=stall)
+    except KeyboardInterrupt:
+        print("interrupted", os.listdir(target.parent), target.read_bytes(), flush=True)
+    reporter.join()
+    store.get_file("o", target)
+    print(os.listdir(target.parent), target.stat().st_size)
+    nc.close()
+    """
+    with program(server, code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "2\n", "the file and a part"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted ['target'] b'old'\n"
+        server.resume()
+        assert outcome(process) == (0, f"['target'] {64 * 2**20}\n", "")
 
 
 def test_an_unhandled_interrupt_ends_the_program(nats_server: NatsServer) -> None:

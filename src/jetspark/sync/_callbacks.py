@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 _local = threading.local()
 
+NOTICE = 0.5  # seconds until a signal is noticed that came just before a wait
 NOT_PLAIN = "the callback must be a plain function; jetspark.connect is for async ones"
 
 
@@ -62,7 +63,12 @@ class Call(Generic[T]):
     def wait(self, timeout: float = -1) -> bool:
         """Wait for the end, in the thread; False if it did not come in time."""
         # An interrupt may come when the lock has just been taken, and is then followed by a wait.
-        return self._ended or self._end_lock.acquire(timeout=timeout)
+        if timeout >= 0:
+            return self._ended or self._end_lock.acquire(timeout=timeout)
+        # A signal that comes just before the lock is waited for does not end that wait.
+        while not (self._ended or self._end_lock.acquire(timeout=NOTICE)):
+            pass
+        return True
 
     def outcome(self) -> T:
         """What came of it."""
