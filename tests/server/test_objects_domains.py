@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jetspark import Client, JetStream, ObjectStore
+from jetspark import Client, EventKind, JetStream, ObjectStore
 from jetspark.errors import NoRespondersError, NoStreamResponseError, WrongLastSequenceError
 from jetspark.server import NatsServer
 from jetspark.server.config import LOCALHOST
 from jetspark.server.ports import ReservedPort
 from tests.support.clients import Connect, Events, eventually
 from tests.support.conformance import conformance
-from tests.support.objects import assert_tidy, content, meta_subject, read
+from tests.support.objects import CHUNK, Gate, assert_tidy, content, meta_subject, read
+from tests.support.proxy import Proxy
 from tests.support.servers import StartServer
 
 DATA = content(300_000)
@@ -100,6 +103,43 @@ async def test_the_same_store_in_both_domains(hub_and_leaf: Pair, connect: Conne
     warnings = [str(error) for error in events.errors if "has answered" in str(error)]
     assert len(warnings) <= 1
     assert all("store 'b' (domain 'leaf'): stream 'OBJ_b'" in text for text in warnings)
+
+
+@conformance(
+    "OBJ", "Domains and accounts", "stores of one name in two domains: the first to answer counts"
+)
+async def test_the_other_domain_answers_first(start_server: StartServer, connect: Connect) -> None:
+    """The answers of the hub wait in a proxy until the leaf has answered."""
+    port = ReservedPort(LOCALHOST)
+    hub = start_server(domain="hub", config={"leafnodes": {"host": LOCALHOST, "port": port.number}})
+    async with Proxy(LOCALHOST, port.number) as proxy:
+        leaf = start_server(domain="leaf", config={"leafnodes": {"remotes": [{"url": proxy.url}]}})
+        there = (await connect(hub.url)).jetstream(domain="hub")
+        await there.create_object_store(bucket="b", storage="memory")
+        events = Events()
+        nc = await connect(leaf.url, on_event=events)
+        far = await (await reachable(nc.jetstream(domain="hub"))).object_store("b")
+        await nc.jetstream(domain="leaf").create_object_store(bucket="b", storage="memory")
+
+        proxy.stall("down")
+        answer = await nc.request(meta_subject("b", "raw"), b"{}")
+        assert json.loads(answer.data) == {"stream": "OBJ_b", "domain": "leaf", "seq": 1}
+        proxy.unstall()
+
+        async def has_a_copy() -> bool:
+            return bool((await (await there.object_store("b")).status()).size)
+
+        await eventually(has_a_copy)
+        gate = Gate(DATA, 0)
+        putting = asyncio.create_task(far.put("o", gate, chunk_size=CHUNK))
+        await gate.reached.wait()
+        proxy.stall("down")
+        gate.open()
+        await events.wait(EventKind.ERROR)
+        proxy.unstall()
+        await putting
+        assert await read(far, "o") == DATA
+        assert ["domain 'leaf' has answered" in str(error) for error in events.errors] == [True]
 
 
 async def test_a_warning_when_another_domain_answers(

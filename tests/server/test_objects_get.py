@@ -23,6 +23,7 @@ from jetspark.errors import (
     TimeoutError,
 )
 from jetspark.objects import chunk_feed, feed, reader
+from jetspark.server import NatsServer
 from tests.support.buckets import js, nc
 from tests.support.clients import Connect
 from tests.support.conformance import conformance
@@ -77,10 +78,19 @@ async def test_the_rest_of_what_was_begun(store: ObjectStore) -> None:
 
 
 @conformance("OBJ", "Get", "an empty object needs no consumer")
-async def test_an_empty_object(js: JetStream, store: ObjectStore) -> None:
+async def test_an_empty_object(
+    nats_server: NatsServer, connect: Connect, store: ObjectStore
+) -> None:
     await store.put("empty", b"")
+    other = await connect(nats_server.url)
+    created = await other.subscribe(f"$JS.API.CONSUMER.CREATE.OBJ_{store.name}.>")
+    await other.flush()
     assert [chunk async for chunk in await store.get("empty")] == []
     assert await read(store, "empty") == b""
+    assert await read(store, "o") == DATA
+    # The first one that was created is that of the other object.
+    subject = chunk_subject(store.name, (await store.info("o")).nuid)
+    assert (await created.next(10)).subject.endswith(subject)
 
 
 @conformance("OBJ", "Get", "an object that is missing or deleted is not found")

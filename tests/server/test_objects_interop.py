@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 import nats
@@ -28,10 +28,12 @@ from tests.support.conformance import conformance
 from tests.support.objects import (
     assert_no_consumers,
     assert_tidy,
+    backing_stream,
     chunks_by_key,
     content,
     digest_of,
     make_store,
+    meta_subject,
     new_bucket,
     raw_meta,
     read,
@@ -235,6 +237,18 @@ async def test_natsrpy_lists_after_a_deletion_of_ours(ours: JetStream, rust: Rus
 
 
 # -- descriptions -------------------------------------------------------------------------------
+
+
+@conformance("OBJ", "Meta message", "nats-py and async-nats write their own time; ours is another")
+async def test_the_time_that_peers_write(ours: JetStream, peer: Peer) -> None:
+    store = await make_store(ours)
+    before = datetime.now(UTC)
+    await peer.put(store.name, "o", b"data", 131072)
+    written = datetime.fromisoformat((await raw_meta(ours, store.name, "o"))["mtime"])
+    stream = await backing_stream(ours, store.name)
+    message = await stream.get_last_message(meta_subject(store.name, "o"))
+    assert before <= written < message.timestamp
+    assert (await store.info("o")).modified == message.timestamp
 
 
 async def test_nats_py_reads_the_description(ours: JetStream, nats_py: NatsPy) -> None:

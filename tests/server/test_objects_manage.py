@@ -17,6 +17,7 @@ from jetspark import (
     SubjectTransform,
 )
 from jetspark.errors import (
+    APIError,
     BadBucketError,
     BucketExistsError,
     BucketNotFoundError,
@@ -109,6 +110,7 @@ async def test_compression(js: JetStream) -> None:
 
 
 @conformance("OBJ", "Bucket -> stream config", "a store that exists differently: 10058")
+@conformance("OBJ", "Bucket -> stream config", "the cause of an error is the answer of the server")
 async def test_create_again(js: JetStream) -> None:
     store = await make_store(js)
     await store.put("o", b"1")
@@ -118,6 +120,9 @@ async def test_create_again(js: JetStream) -> None:
         await js.create_object_store(bucket=store.name, storage="memory", description="other")
     assert caught.value.err_code == 10058
     assert isinstance(caught.value, StreamNameInUseError)
+    cause = caught.value.__cause__
+    assert isinstance(cause, APIError)
+    assert cause.err_code == 10058
 
 
 async def test_a_configuration_and_fields_together(js: JetStream) -> None:
@@ -157,12 +162,14 @@ async def test_create_or_update(js: JetStream) -> None:
 
 
 @conformance("OBJ", "Bucket -> stream config", "a store that does not exist: 10059")
+@conformance("OBJ", "Bucket -> stream config", "the cause of an error is the answer of the server")
 async def test_stores_that_do_not_exist(js: JetStream) -> None:
     store = await make_store(js)
     await js.delete_object_store(store.name)
     for call in (
         js.object_store(store.name),
         js.delete_object_store(store.name),
+        js.update_object_store(bucket=store.name),
         store.status(),
         store.seal(),
         store.put("o", b"1"),
@@ -178,6 +185,9 @@ async def test_stores_that_do_not_exist(js: JetStream) -> None:
             await call
         assert caught.value.err_code == 10059
         assert isinstance(caught.value, StreamNotFoundError)
+        cause = caught.value.__cause__
+        assert isinstance(cause, APIError)
+        assert cause.err_code == 10059
 
 
 async def test_names_are_checked_before_anything_is_sent(nc: Client, js: JetStream) -> None:
@@ -259,10 +269,12 @@ async def test_listing(js: JetStream) -> None:
     stores = [await make_store(js) for _ in range(3)]
     stranger = new_bucket("STRANGER")  # it has such a subject, and another name
     await js.create_stream(name=stranger, subjects=[f"$O.{stranger}.C.>"], storage="memory")
+    odd = new_bucket("ODD")  # the other way round
+    await js.create_stream(name=f"OBJ_{odd}", subjects=[odd], storage="memory")
     key_value = await js.create_key_value(bucket=new_bucket(), storage="memory")
     names = [name async for name in js.object_store_names()]
     assert {store.name for store in stores} <= set(names)
-    assert not {stranger, key_value.name} & set(names)
+    assert not {stranger, odd, key_value.name} & set(names)
     statuses = {status.bucket: status async for status in js.object_stores()}
     assert statuses.keys() == set(names)
     assert statuses[stores[0].name].storage == "memory"
@@ -277,9 +289,11 @@ async def test_listing(js: JetStream) -> None:
 async def test_what_sealing_does_to_the_stream(js: JetStream) -> None:
     store = await make_store(js, ttl=3600)
     await store.put("o", b"1")
+    stream = await backing_stream(js, store.name)
+    await stream.update(discard="old")
     assert not (await store.status()).sealed
     await store.seal()
-    config = (await backing_stream(js, store.name)).config
+    config = (await stream.info()).config
     assert (config.sealed, config.max_age, config.discard) == (True, timedelta(0), "new")
     assert (config.deny_delete, config.deny_purge, config.allow_rollup_hdrs) == (True, True, False)
     assert (await store.status()).sealed

@@ -26,7 +26,7 @@ from jetspark.errors import (
 )
 from jetspark.objects import records, upload
 from tests.support.buckets import js, nc
-from tests.support.clients import Connect
+from tests.support.clients import Connect, Events
 from tests.support.conformance import conformance
 from tests.support.objects import (
     CHUNK,
@@ -174,6 +174,29 @@ async def test_progress(store: ObjectStore, tmp_path: Path) -> None:
     assert seen == []
 
 
+@conformance("OBJ", "Put", "chunks have the size of the options, or 131072 bytes if that is 0")
+@pytest.mark.parametrize(
+    ("argument", "option", "size"),
+    [
+        (0, 0, 131072),
+        (None, 0, 131072),
+        (0, 110_000, 110_000),
+        (None, 110_000, 110_000),
+        (90_000, 110_000, 90_000),
+    ],
+)
+async def test_the_size_of_the_chunks(
+    js: JetStream, store: ObjectStore, argument: int | None, option: int, size: int
+) -> None:
+    meta = ObjectMeta(name="o", options=ObjectOptions(max_chunk_size=option))
+    info = await store.put(meta, DATA, chunk_size=argument)
+    stream = await backing_stream(js, store.name)
+    full, rest = divmod(len(DATA), size)
+    sizes = [len((await stream.get_message(1 + number)).data) for number in range(info.chunks)]
+    assert sizes == [size] * full + [rest]
+    assert info.options == (await store.info("o")).options == ObjectOptions(max_chunk_size=size)
+
+
 async def test_many_small_chunks(store: ObjectStore) -> None:
     info = await store.put("o", DATA[:20_000], chunk_size=3)
     assert info.chunks == 6667
@@ -191,6 +214,33 @@ async def test_an_object_is_replaced(js: JetStream, store: ObjectStore) -> None:
     assert (await store.info("o")).description == ""
     assert await read(store, "o") == b"new"
     await assert_tidy(js, store, "o")
+
+
+@conformance("OBJ", "Put", "a put holds although the old chunks cannot be purged, which is told")
+@conformance(
+    "OBJ", "Other operations", "a delete holds although its chunks cannot be purged, which is told"
+)
+async def test_old_chunks_that_cannot_be_purged(
+    start_server: StartServer, connect: Connect
+) -> None:
+    account = {
+        "jetstream": "enabled",
+        "users": [{"user": "u", "password": "p"}],
+        "mappings": {"$JS.API.STREAM.PURGE.>": "nobody.listens.>"},
+    }
+    events = Events()
+    server = start_server(accounts={"a": account})
+    nc = await connect(server.url, user="u", password="p", on_event=events)
+    store = await make_store(nc)
+    old = await store.put("o", DATA, chunk_size=100_000)
+    new = await store.put("o", b"new")
+    assert await read(store, "o") == b"new"
+    assert await chunks_by_key(nc, store.name) == {old.nuid: 3, new.nuid: 1}
+    await store.delete("o")
+    assert (await store.info("o", show_deleted=True)).deleted
+    assert await chunks_by_key(nc, store.name) == {old.nuid: 3, new.nuid: 1}
+    for error, info in zip(events.errors, (old, new), strict=True):
+        assert f"remove the chunks {info.nuid!r}" in str(error)
 
 
 @conformance("OBJ", "Put", "a deleted object and a link are replaced")
@@ -357,6 +407,32 @@ async def test_a_source_that_fails(js: JetStream, store: ObjectStore) -> None:
         await store.put("o", failing(), chunk_size=CHUNK)
     assert await read(store, "o") == b"old"
     await assert_tidy(js, store, "o")
+
+
+@conformance("OBJ", "Put", "what fails and cannot be purged stays, and the error says so")
+async def test_a_put_that_fails_and_may_not_purge(
+    connect: Connect, start_server: StartServer
+) -> None:
+    permissions = {"publish": {"deny": ["$JS.API.STREAM.PURGE.>"]}}
+    users = [{"user": "few", "password": "p", "permissions": permissions}]
+    server = start_server(config={"authorization": {"users": users}})
+    nc = await connect(server.url, user="few", password="p", on_event=lambda event: None)
+    store = await make_store(nc)
+    old = await store.put("o", b"old")
+
+    async def failing() -> Any:
+        yield content(2 * CHUNK)
+        raise RuntimeError("the source fails")
+
+    with pytest.raises(RuntimeError, match="the source fails") as caught:
+        await store.put("o", failing(), chunk_size=CHUNK)
+    assert await read(store, "o") == b"old"
+    chunks = await chunks_by_key(nc, store.name)
+    assert chunks.pop(old.nuid) == 1
+    assert list(chunks.values()) == [2]
+    (note,) = caught.value.__notes__
+    assert "Chunks of the object are left in the store: Permissions Violation" in note
+    assert f"purge the subject {chunk_subject(store.name, *chunks)} of stream OBJ_" in note
 
 
 @conformance("OBJ", "Put", "a cancelled put is purged, shielded from the cancellation")

@@ -21,7 +21,13 @@ from jetspark.objects import feed
 from jetspark.server import NatsServer
 from tests.support.clients import Connect
 from tests.support.conformance import conformance
-from tests.support.objects import FAST, assert_no_consumers, backing_stream, make_store
+from tests.support.objects import (
+    FAST,
+    assert_no_consumers,
+    backing_stream,
+    make_store,
+    meta_subject,
+)
 
 
 @pytest_asyncio.fixture
@@ -119,6 +125,20 @@ async def test_include_history(nc: Client, store: ObjectStore) -> None:
         assert await take(watcher, 4) == ["c", "-b", "a", None]
     with pytest.raises(InvalidOptionError, match="exclude each other"):
         store.watch(include_history=True, updates_only=True)
+
+
+@conformance("OBJ", "Other operations", "watch: include_history gives what no rollup has removed")
+async def test_descriptions_without_a_rollup(js: JetStream) -> None:
+    store = await make_store(js)
+    for description in ("first", "last"):
+        meta = ObjectInfo(name="o", bucket=store.name, nuid="N", description=description)
+        await js.publish(meta_subject(store.name, "o"), meta.encode())
+    for include_history, wanted in ((True, ["first", "last"]), (False, ["last"])):
+        async with store.watch(include_history=include_history) as watcher:
+            found = []
+            while (info := await watcher.next(10)) is not None:
+                found.append(info.description)
+        assert found == wanted
 
 
 @conformance("OBJ", "Other operations", "watch: a rename shows up as the new name only")

@@ -55,6 +55,7 @@ def test_names_that_a_store_can_have(bucket: str) -> None:
     assert stream_name(bucket) == f"OBJ_{bucket}"
 
 
+@conformance("OBJ", "Names, subjects, encoding", "a bucket has letters, digits, _ and - only")
 @pytest.mark.parametrize(
     "bucket", ["", "a.b", "a b", "a*", ">", "ä", "a/b", "a\n", "x" * 252, None, 1, b"a"]
 )
