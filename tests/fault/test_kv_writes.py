@@ -175,6 +175,7 @@ async def test_gets_while_the_server_is_restarted(start_server: StartServer) -> 
         assert seen == sorted(seen)
 
 
+@conformance("KV", "4. Reads", "gets over changes of the leader find what is there")
 async def test_gets_while_the_leader_changes(nats_cluster: NatsCluster) -> None:
     """Any replica may answer, so a value may be old, but the key is always there."""
     async with connected(nats_cluster.urls) as nc:

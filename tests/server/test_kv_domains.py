@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import nats
 import pytest
 
 from jetspark import Client, KeyValue, KeyValueOperation, StreamSource
@@ -120,6 +121,24 @@ async def test_a_put_without_the_prefix(servers: Servers, connect: Connect) -> N
         await nc.jetstream().publish("$KV.b.k", b"", retries=0)
     with pytest.raises(KeyNotFoundError):
         await bucket.get("k")
+
+
+@conformance("KV", SECTION, "writes of nats-py have no prefix and stay in its own domain")
+async def test_nats_py_writes_to_its_own_domain(servers: Servers, connect: Connect) -> None:
+    nc = await connect(servers.leaf.url)
+    await eventually_reachable(nc)
+    far = await nc.jetstream(domain="hub").create_key_value(bucket="b")
+    near = await nc.jetstream().create_key_value(bucket="b")
+    await far.put("k", b"far")
+    await near.put("k", b"near")
+    client = await nats.connect(servers.leaf.url)
+    theirs = await client.jetstream(domain="hub").key_value("b")
+    assert (await theirs.get("k")).value == b"far"
+    await theirs.put("k", b"theirs")
+    await client.close()
+    assert (await near.get("k")).value == b"theirs"
+    assert await far.put("other", b"") == 2  # by the same way, so nothing else came
+    assert (await far.get("k")).value == b"far"
 
 
 @conformance("KV", MIRRORS, "a mirror in another domain: reads here, writes there")

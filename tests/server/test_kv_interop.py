@@ -30,6 +30,11 @@ from tests.support.conformance import conformance
 from tests.support.kv import listed
 from tests.support.streams import new_name, version_of
 
+CONFIG = "2. Bucket -> stream config"
+WRITES = "5. Writes"
+WATCH = "6. Watch, keys, history"
+TTLS = "7. Per-key TTL and limit markers"
+
 
 @pytest.fixture
 async def ours(nats_server: NatsServer, connect: Connect) -> JetStream:
@@ -89,7 +94,7 @@ async def rust_initial(iterator: Any) -> list[Any]:
 # -- configurations -----------------------------------------------------------------------------
 
 
-@conformance("KV", "2. Bucket -> stream config", "a bucket of nats-py has no direct gets")
+@conformance("KV", CONFIG, "a bucket of nats-py has no direct gets")
 async def test_ours_binds_a_bucket_of_nats_py(
     nats_server: NatsServer, ours: JetStream, nats_py: Any, name: str
 ) -> None:
@@ -116,6 +121,7 @@ async def test_ours_binds_a_bucket_of_nats_py(
     assert (await bucket.get("empty")).value == b""
 
 
+@conformance("KV", CONFIG, "a bucket of ours is one for nats-py")
 async def test_nats_py_binds_a_bucket_of_ours(ours: JetStream, nats_py: Any, name: str) -> None:
     bucket = await ours.create_key_value(
         bucket=name, history=5, ttl=3600, max_bytes=1_000_000, max_value_size=1000, description="d"
@@ -132,6 +138,7 @@ async def test_nats_py_binds_a_bucket_of_ours(ours: JetStream, nats_py: Any, nam
 
 
 @pytest.mark.usefixtures("with_markers")
+@conformance("KV", CONFIG, "a bucket of async-nats is one for ours")
 async def test_ours_binds_a_bucket_of_natsrpy(ours: JetStream, rust: Any, name: str) -> None:
     theirs = await rust.kv.create(
         KVConfig(name, history=3, max_age=60, compression=True, limit_markers=2, description="d")
@@ -146,6 +153,7 @@ async def test_ours_binds_a_bucket_of_natsrpy(ours: JetStream, rust: Any, name: 
 
 
 @pytest.mark.usefixtures("with_markers")
+@conformance("KV", CONFIG, "a bucket of ours is one for async-nats")
 async def test_natsrpy_binds_a_bucket_of_ours(ours: JetStream, rust: Any, name: str) -> None:
     bucket = await ours.create_key_value(
         bucket=name, history=3, ttl=60, compression=True, limit_marker_ttl=2, description="d"
@@ -160,7 +168,7 @@ async def test_natsrpy_binds_a_bucket_of_ours(ours: JetStream, rust: Any, name: 
     assert await theirs.get("a") == b"1"
 
 
-@conformance("KV", "2. Bucket -> stream config", "the same bucket made by two clients is one")
+@conformance("KV", CONFIG, "the same bucket made by two clients is one")
 async def test_all_make_the_same_bucket(ours: JetStream, rust: Any, name: str) -> None:
     await rust.kv.create(KVConfig(name, history=3))
     bucket = await ours.create_key_value(bucket=name, history=3)
@@ -171,6 +179,7 @@ async def test_all_make_the_same_bucket(ours: JetStream, rust: Any, name: str) -
 # -- values, deletes, purges, history -----------------------------------------------------------
 
 
+@conformance("KV", WRITES, "what nats-py writes, deletes and purges is read by ours")
 async def test_values_deletes_and_purges_of_nats_py(
     ours: JetStream, nats_py: Any, name: str
 ) -> None:
@@ -198,6 +207,7 @@ async def test_values_deletes_and_purges_of_nats_py(
         await bucket.update("a", b"5", 5)
 
 
+@conformance("KV", WRITES, "what ours writes, deletes and purges is read by nats-py")
 async def test_nats_py_reads_deletes_and_purges_of_ours(
     ours: JetStream, nats_py: Any, name: str
 ) -> None:
@@ -223,6 +233,7 @@ async def test_nats_py_reads_deletes_and_purges_of_ours(
     assert (await theirs.get("a", revision=6)).value == b"4"
 
 
+@conformance("KV", WRITES, "what async-nats writes, deletes and purges is read by ours")
 async def test_values_deletes_and_purges_of_natsrpy(ours: JetStream, rust: Any, name: str) -> None:
     theirs = await rust.kv.create(KVConfig(name, history=5))
     bucket = await ours.key_value(name)
@@ -242,6 +253,7 @@ async def test_values_deletes_and_purges_of_natsrpy(ours: JetStream, rust: Any, 
     assert await bucket.create("a.b", b"4") == 6
 
 
+@conformance("KV", WRITES, "what ours writes, deletes and purges is read by async-nats")
 async def test_natsrpy_reads_deletes_and_purges_of_ours(
     ours: JetStream, rust: Any, name: str
 ) -> None:
@@ -266,6 +278,7 @@ async def test_natsrpy_reads_deletes_and_purges_of_ours(
         await theirs.update("a", b"5", 5)
 
 
+@conformance("KV", WRITES, "writers with compare-and-set add up, each of another client")
 async def test_three_writers_count_together(
     ours: JetStream, nats_py: Any, rust: Any, name: str
 ) -> None:
@@ -294,9 +307,7 @@ async def test_three_writers_count_together(
 
 
 @pytest.mark.usefixtures("with_markers")
-@conformance(
-    "KV", "7. Per-key TTL and limit markers", "an expired key is not found, unlike nats-py"
-)
+@conformance("KV", TTLS, "an expired key is not found, unlike nats-py")
 @conformance("KV", "3. Headers", "nats-py ignores the marker in get, and cannot create after it")
 async def test_expiry_of_a_key_of_nats_py(ours: JetStream, nats_py: Any, name: str) -> None:
     theirs = await nats_py.create_key_value(bucket=name, limit_marker_ttl=60)
@@ -316,9 +327,7 @@ async def test_expiry_of_a_key_of_nats_py(ours: JetStream, nats_py: Any, name: s
 
 
 @pytest.mark.usefixtures("with_markers")
-@conformance(
-    "KV", "5. Writes", "a TTL is kept when a key is created after expiry; async-nats drops it"
-)
+@conformance("KV", WRITES, "a TTL is kept when a key is created after expiry; async-nats drops it")
 async def test_expiry_of_a_key_of_natsrpy(ours: JetStream, rust: Any, name: str) -> None:
     theirs = await rust.kv.create(KVConfig(name, limit_markers=60))
     bucket = await ours.key_value(name)
@@ -336,12 +345,11 @@ async def test_expiry_of_a_key_of_natsrpy(ours: JetStream, rust: Any, name: str)
 
 
 @pytest.mark.usefixtures("with_markers")
+@conformance("KV", TTLS, "a key of ours that expires is gone for nats-py and async-nats")
 async def test_expiry_of_a_key_of_ours(ours: JetStream, nats_py: Any, rust: Any, name: str) -> None:
     bucket = await ours.create_key_value(bucket=name, limit_marker_ttl=60)
     pythonic, rusty = await nats_py.key_value(name), await rust.kv.get(name)
     await bucket.create("a", b"1", ttl=1)
-    await bucket.put("b", b"1")
-    await bucket.purge("b", ttl=1)
     assert (await pythonic.get("a")).value == b"1"
     assert await rusty.get("a") == b"1"
     await expired(bucket, "a")
@@ -350,8 +358,62 @@ async def test_expiry_of_a_key_of_ours(ours: JetStream, nats_py: Any, rust: Any,
     watcher = await pythonic.watch("a")
     assert (await watcher.updates()).operation == "PURGE"
     await watcher.stop()
-    assert await rusty.create("a", b"2") == 5
-    assert (await bucket.get("a")).revision == 5
+    assert await rusty.create("a", b"2") == 3
+    assert (await bucket.get("a")).revision == 3
+
+
+@pytest.mark.usefixtures("with_markers")
+@conformance("KV", TTLS, "the marker of a purge of ours goes after its TTL, as others see it")
+async def test_a_purge_of_ours_with_a_ttl(
+    ours: JetStream, nats_py: Any, rust: Any, name: str
+) -> None:
+    bucket = await ours.create_key_value(bucket=name, limit_marker_ttl=60)
+    pythonic, rusty = await nats_py.key_value(name), await rust.kv.get(name)
+    watcher = await pythonic.watch("a")
+    await bucket.put("a", b"1")
+    await bucket.purge("a", ttl=1)
+    while (entry := await watcher.updates()) is None or entry.operation is None:
+        pass
+    assert (entry.operation, entry.revision) == ("PURGE", 2)
+    await watcher.stop()
+
+    async def gone() -> bool:
+        return await rusty.entry("a") is None
+
+    await eventually(gone)
+    with pytest.raises(nats_errors.KeyNotFoundError) as caught:
+        await pythonic.get("a")
+    assert not isinstance(caught.value, nats_errors.KeyDeletedError)
+    assert (await pythonic.status()).values == 0
+    assert await pythonic.create("a", b"2") == 3  # so there was no marker of the marker
+
+
+@pytest.mark.usefixtures("with_markers")
+@conformance("KV", TTLS, "the marker of a purge of nats-py or async-nats goes after its TTL")
+@pytest.mark.parametrize("other", ["nats-py", "natsrpy"])
+async def test_a_purge_of_others_with_a_ttl(
+    ours: JetStream, nats_py: Any, rust: Any, name: str, other: str
+) -> None:
+    bucket = await ours.create_key_value(bucket=name, limit_marker_ttl=60)
+    await bucket.put("a", b"1")
+    async with bucket.watch(updates_only=True) as watcher:
+        assert await watcher.next(5) is None
+        if other == "nats-py":
+            await (await nats_py.key_value(name)).purge("a", msg_ttl=1)
+        else:
+            await (await rust.kv.get(name)).purge("a", ttl=1)
+        entry = await watcher.next(10)
+    assert entry is not None
+    assert (entry.operation, entry.revision) == (Operation.PURGE, 2)
+
+    async def gone() -> bool:
+        return (await bucket.status()).values == 0
+
+    await eventually(gone)
+    with pytest.raises(KeyNotFoundError) as caught:
+        await bucket.get("a")
+    assert not isinstance(caught.value, KeyDeletedError)
+    assert await bucket.create("a", b"2") == 3
 
 
 async def expired(bucket: KeyValue[bytes], key: str) -> None:
@@ -370,6 +432,7 @@ async def expired(bucket: KeyValue[bytes], key: str) -> None:
 # -- watching -----------------------------------------------------------------------------------
 
 
+@conformance("KV", WATCH, "a watch sees what nats-py and async-nats do")
 async def test_ours_watches_what_others_do(
     ours: JetStream, nats_py: Any, rust: Any, name: str
 ) -> None:
@@ -395,6 +458,7 @@ async def test_ours_watches_what_others_do(
         ]
 
 
+@conformance("KV", WATCH, "watches of nats-py and async-nats see what ours does")
 async def test_others_watch_what_ours_does(
     ours: JetStream, nats_py: Any, rust: Any, name: str
 ) -> None:
@@ -420,9 +484,7 @@ async def test_others_watch_what_ours_does(
     await watcher.stop()
 
 
-@conformance(
-    "KV", "6. Watch, keys, history", "filters are patterns; in nats-py they are substrings"
-)
+@conformance("KV", WATCH, "filters are patterns; in nats-py they are substrings")
 async def test_keys(ours: JetStream, nats_py: Any, rust: Any, name: str) -> None:
     bucket = await ours.create_key_value(bucket=name)
     pythonic, rusty = await nats_py.key_value(name), await rust.kv.get(name)
@@ -475,6 +537,7 @@ async def test_a_mirror(ours: JetStream, rust: Any, name: str) -> None:
     assert (await origin.get("b")).value == b"2"
 
 
+@conformance("KV", WRITES, "purge_deletes removes the markers of nats-py")
 async def test_markers_of_nats_py_are_removed(ours: JetStream, nats_py: Any, name: str) -> None:
     bucket = await ours.create_key_value(bucket=name, history=3)
     theirs = await nats_py.key_value(name)

@@ -17,6 +17,7 @@ from jetspark.errors import (
     InvalidJSONError,
     InvalidOptionError,
     InvalidStreamConfigError,
+    StoreFailedError,
     StreamNameInUseError,
     StreamNotFoundError,
 )
@@ -33,7 +34,7 @@ __all__ = ["js", "nc"]
 SECTION = "2. Bucket -> stream config"
 
 
-@conformance("KV", SECTION, "create with the same configuration succeeds again")
+@conformance("KV", SECTION, "a bucket that is made again with its configuration is the same one")
 async def test_create(js: JetStream) -> None:
     name = new_name()
     bucket = await js.create_key_value(bucket=name, history=3, ttl=300)
@@ -43,6 +44,20 @@ async def test_create(js: JetStream) -> None:
     again = await js.create_key_value(KeyValueConfig(bucket=name, history=3, ttl=300))
     assert (await again.get("a")).value == b"1"
     assert repr(again) == f"<KeyValue {name!r}>"
+
+
+@conformance("KV", SECTION, "the server takes a second create with the same configuration")
+async def test_the_request_to_create_is_repeated(nc: Client, js: JetStream) -> None:
+    wire = KeyValueConfig(bucket=new_name(), history=3, ttl=300).to_stream()
+    subject = js.api.subjects.stream_create(wire.name)
+    first = await js.api.request(subject, wire.to_wire(), context="create")
+    await store(nc, f"$KV.{wire.name.removeprefix('KV_')}.a")
+    again = await js.api.request(subject, wire.to_wire(), context="create")
+    assert (again["config"], again["created"]) == (first["config"], first["created"])
+    assert again["state"]["messages"] == 1
+    with pytest.raises(StreamNameInUseError) as caught:
+        await js.api.request(subject, {**wire.to_wire(), "description": "x"}, context="create")
+    assert caught.value.err_code == 10058
 
 
 @conformance("KV", SECTION, "10058, another configuration: the bucket exists")
@@ -106,6 +121,7 @@ async def test_a_stream_that_is_no_bucket(nc: Client, js: JetStream) -> None:
     assert (info.state.messages, info.config.subjects) == (2, [f"{name}.>"])
 
 
+@conformance("KV", SECTION, "create mends discard and allow_direct where nothing else differs")
 async def test_create_what_differs_in_what_a_bucket_does_not_decide(
     js: JetStream, nats_server: NatsServer
 ) -> None:
@@ -166,15 +182,15 @@ async def test_lists(start_server: StartServer, connect: Connect) -> None:
     assert statuses[0].config == KeyValueConfig(bucket="a", storage="memory")
 
 
-@conformance("KV", SECTION, "a list without any bucket may come as null")
+@conformance("KV", SECTION, "without any bucket, the list of names comes as null")
 async def test_empty_lists(start_server: StartServer, connect: Connect) -> None:
     js = (await connect(start_server().url)).jetstream(strict=True)
     assert await listed(js.key_value_names()) == []
     assert await listed(js.key_values()) == []
-    response = await js.api.request(
-        js.api.subjects.stream_names(), {"subject": "$KV.*.>"}, context="names"
-    )
-    assert not response["streams"]
+    body = {"subject": "$KV.*.>"}
+    names = await js.api.request(js.api.subjects.stream_names(), body, context="names")
+    infos = await js.api.request(js.api.subjects.stream_list(), body, context="list")
+    assert (names["streams"], infos["streams"]) == (None, [])
 
 
 @conformance("KV", "6. Watch, keys, history", "status: configuration and state of a bucket")
@@ -265,14 +281,42 @@ async def test_the_rollup_field_of_the_documents(js: JetStream, nats_server: Nat
     assert caught.value.err_code == 10025
 
 
-@conformance("KV", SECTION, "history rolls, although a full bucket takes nothing more")
+@conformance("KV", SECTION, "the oldest revision makes room for the latest, also in a full bucket")
+@conformance("KV", SECTION, "a full bucket takes no new key, and discards nothing for it")
 async def test_history_rolls(nc: Client) -> None:
-    bucket = await new_bucket(nc, history=2)
-    for number in range(5):
-        await bucket.put("a", b"%d" % number)
-    assert [entry.value for entry in await bucket.history("a")] == [b"3", b"4"]
+    bucket = await new_bucket(nc, history=2, max_bytes=1000)
+
+    async def roll(first: int) -> None:
+        for number in range(first, first + 5):
+            await bucket.put("a", b"%0100d" % number)
+        history = [int(entry.value) for entry in await bucket.history("a")]
+        assert history == [first + 3, first + 4]
+
+    await roll(0)
+    number = 0
+    with pytest.raises(StoreFailedError, match="maximum bytes"):
+        for number in range(10):
+            await bucket.put(f"k.{number}", bytes(100))
+    await roll(10)
+    assert await listed(bucket.keys()) == [*(f"k.{n}" for n in range(number)), "a"]
+    with pytest.raises(StoreFailedError, match="maximum bytes"):
+        await bucket.put("a", bytes(900))
+    assert [int(entry.value) for entry in await bucket.history("a")] == [13, 14]
 
 
+@conformance("KV", SECTION, "more replicas than there are servers: 10074")
+async def test_replicas_on_a_single_server(js: JetStream) -> None:
+    name = new_name()
+    with pytest.raises(InvalidStreamConfigError, match=name) as caught:
+        await js.create_key_value(bucket=name, replicas=3)
+    assert (caught.value.err_code, caught.value.code) == (10074, 500)
+    with pytest.raises(BucketNotFoundError):
+        await js.key_value(name)
+
+
+@conformance(
+    "KV", "7. Per-key TTL and limit markers", "limit markers are refused on servers before 2.11"
+)
 async def test_limit_markers_need_a_server_that_has_them(
     js: JetStream, nats_server: NatsServer
 ) -> None:

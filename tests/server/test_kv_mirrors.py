@@ -194,6 +194,9 @@ async def test_republish(nc: Client, js: JetStream) -> None:
     assert second.headers["Nats-Expected-Last-Subject-Sequence"] == "1"
 
 
+@conformance(
+    "KV", SECTION, "a mirror becomes a bucket of its own when its mirror is dropped (2.12)"
+)
 async def test_promotion(nc: Client, js: JetStream, nats_server: NatsServer) -> None:
     if version_of(nats_server) < (2, 12):
         pytest.skip("mirrors can be promoted since 2.12")

@@ -32,6 +32,7 @@ from tests.support.streams import new_name, version_of
 __all__ = ["js", "nc"]
 
 SECTION = "4. Reads"
+NAMES = "1. Names and validity"
 DIRECT = pytest.mark.parametrize("direct", [True, False], ids=["direct", "leader"])
 
 
@@ -224,6 +225,7 @@ async def test_headers_that_look_like_those_which_the_server_adds(nc: Client) ->
         await bucket.get("k")
 
 
+@conformance("KV", NAMES, "a key that is not valid is refused by every call, before it is sent")
 @pytest.mark.parametrize(
     "key", ["", "a b", ".a", "a.", "a..b", "ä", "*", "a.>", "a\n", "$a", "a:b"]
 )
@@ -252,6 +254,9 @@ async def test_no_str_at_all(nc: Client) -> None:
             await bucket.get(key)  # type: ignore[arg-type]
 
 
+@conformance(
+    "KV", NAMES, "keys of thousands of characters work; one too long for a line is refused"
+)
 @DIRECT
 async def test_long_keys(js: JetStream, direct: bool) -> None:
     bucket = await make(js, direct)
@@ -269,7 +274,7 @@ async def test_long_keys(js: JetStream, direct: bool) -> None:
     assert len(str(caught.value)) < 300
 
 
-@conformance("KV", SECTION, "nobody answers: the bucket is gone, or direct gets are off")
+@conformance("KV", SECTION, "nobody answers a get: the bucket is gone")
 async def test_the_bucket_is_gone(nc: Client, js: JetStream) -> None:
     bucket = await new_bucket(nc)
     await js.delete_key_value(bucket.name)
@@ -283,6 +288,21 @@ async def test_the_bucket_is_gone(nc: Client, js: JetStream) -> None:
     for read in calls:
         with pytest.raises(BucketNotFoundError, match=bucket.name):
             await read
+
+
+@conformance("KV", SECTION, "nobody answers a get: direct gets were turned off since")
+async def test_direct_gets_are_turned_off(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"1")
+    assert (await bucket.get("a")).value == b"1"
+    await (await stream_of(js, bucket)).update(allow_direct=False)
+    calls: list[Coroutine[Any, Any, object]]
+    calls = [bucket.get("a"), bucket.get("a", 1), bucket.get_many(["a"])]
+    for read in calls:
+        match = f"bucket {bucket.name!r}: get: nobody answers.*not allow direct gets any more"
+        with pytest.raises(NoStreamResponseError, match=match):
+            await read
+    assert (await (await js.key_value(bucket.name)).get("a")).value == b"1"
 
 
 async def test_many_gets_at_once(nc: Client) -> None:

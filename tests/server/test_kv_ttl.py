@@ -14,6 +14,7 @@ from jetspark.errors import (
     KeyDeletedError,
     KeyExistsError,
     KeyNotFoundError,
+    MessageTooLargeError,
     MessageTTLDisabledError,
 )
 from tests.support.buckets import initial, js, nc, needs_markers, stream_of
@@ -27,7 +28,8 @@ __all__ = ["js", "nc", "needs_markers"]
 pytestmark = pytest.mark.usefixtures("needs_markers")
 
 SECTION = "7. Per-key TTL and limit markers"
-PURGE = KeyValueOperation.PURGE
+CONFIG = "2. Bucket -> stream config"
+PUT, DELETE, PURGE = KeyValueOperation
 
 
 async def gone(bucket: KeyValue[bytes], key: str) -> KeyNotFoundError:
@@ -46,6 +48,11 @@ async def gone(bucket: KeyValue[bytes], key: str) -> KeyNotFoundError:
     return errors[0]
 
 
+async def empty(bucket: KeyValue[bytes]) -> bool:
+    """Whether nothing is stored, markers included."""
+    return (await bucket.status()).values == 0
+
+
 async def stored_ttl(js: JetStream, bucket: KeyValue[bytes], sequence: int) -> str | None:
     message = await (await stream_of(js, bucket)).get_message(sequence)
     return message.headers.get("Nats-TTL")
@@ -54,7 +61,7 @@ async def stored_ttl(js: JetStream, bucket: KeyValue[bytes], sequence: int) -> s
 @conformance("KV", SECTION, "where the last message of a key expires, the server leaves a marker")
 @conformance("KV", "3. Headers", "an expired key is not found, and can be created again")
 async def test_a_key_expires(nc: Client, js: JetStream) -> None:
-    bucket = await new_bucket(nc, limit_marker_ttl=30)
+    bucket = await new_bucket(nc, limit_marker_ttl=90)
     await bucket.put("other", b"")
     async with bucket.watch("a") as watcher:
         assert await watcher.next(5) is None
@@ -73,9 +80,28 @@ async def test_a_key_expires(nc: Client, js: JetStream) -> None:
     assert [found.operation for found in await bucket.history("a")] == [PURGE]
     assert await bucket.get_many("a") == {}
     message = await (await stream_of(js, bucket)).get_message(3)
-    assert message.headers["Nats-Marker-Reason"] == "MaxAge"
-    assert message.headers["Nats-Rollup"] == "sub"
-    assert message.headers["Nats-TTL"] in ("30s", "30")
+    assert message.headers == {
+        "Nats-Marker-Reason": "MaxAge",
+        "Nats-TTL": "1m30s",
+        "Nats-Rollup": "sub",
+    }
+
+
+@conformance("KV", SECTION, "a marker expires, too, and leaves nothing behind")
+async def test_a_marker_expires(nc: Client) -> None:
+    bucket = await new_bucket(nc, limit_marker_ttl=1)
+    async with bucket.watch(updates_only=True) as watcher:
+        assert await watcher.next(5) is None
+        assert await bucket.create("a", b"1", ttl=1) == 1
+        while (entry := await watcher.next(10)) is None or entry.operation != PURGE:
+            pass
+        await eventually(lambda: empty(bucket))
+        assert not isinstance(await gone(bucket, "a"), KeyDeletedError)
+        # Nothing came after the marker: that is in the second revision, and this the third.
+        assert await bucket.create("a", b"2", ttl=60) == 3
+        entry = await watcher.next(5)
+    assert entry is not None
+    assert entry.revision == 3
 
 
 @conformance("KV", SECTION, "a create after it expects the revision of the marker, not 0")
@@ -105,6 +131,23 @@ async def test_the_ttl_of_the_bucket(nc: Client) -> None:
     assert (await bucket.get("b")).value == b"2"
 
 
+@conformance("KV", SECTION, "a delete that grows too old leaves a marker, a purge does not")
+@conformance("KV", SECTION, "the TTL of a bucket ends the markers, too, where theirs is longer")
+async def test_deletes_and_purges_expire(nc: Client) -> None:
+    bucket = await new_bucket(nc, ttl=1, limit_marker_ttl=90)
+    async with bucket.watch(updates_only=True) as watcher:
+        assert await watcher.next(5) is None
+        await bucket.delete("a")
+        await bucket.purge("b")
+        await bucket.put("c", b"")
+        found = [await watcher.next(10) for _ in range(5)]
+        await eventually(lambda: empty(bucket))
+    keys = [(entry.key, entry.operation) for entry in found if entry is not None]
+    assert keys[:3] == [("a", DELETE), ("b", PURGE), ("c", PUT)]
+    assert sorted(keys[3:]) == [("a", PURGE), ("c", PURGE)]
+    assert (await bucket.status()).stream_info.state.last_seq == 5
+
+
 @conformance("KV", SECTION, "'never' outlives the TTL of the bucket")
 async def test_never(nc: Client) -> None:
     bucket = await new_bucket(nc, ttl=1, limit_marker_ttl=1)
@@ -121,17 +164,13 @@ async def test_purge_with_a_ttl(nc: Client) -> None:
     bucket = await new_bucket(nc, history=3, limit_marker_ttl=30)
     await bucket.put("a", b"1")
     await bucket.purge("a", ttl=1)
-
-    async def empty() -> bool:
-        return (await bucket.status()).values == 0
-
     # With more than one revision a shorter TTL is raised to that of markers.
     assert [entry.operation for entry in await bucket.history("a")] == [PURGE]
     bucket = await new_bucket(nc, limit_marker_ttl=1)
     await bucket.put("a", b"1")
     await bucket.purge("a", ttl=1)
     assert isinstance(await gone(bucket, "a"), KeyDeletedError)
-    await eventually(empty)
+    await eventually(lambda: empty(bucket))
     error = await gone(bucket, "a")
     assert not isinstance(error, KeyDeletedError)
     assert (await bucket.status()).stream_info.state.last_seq == 2
@@ -160,13 +199,33 @@ async def test_ttls_that_are_refused_here(nc: Client, ttl: Any) -> None:
     assert nc.statistics.messages_out == sent
 
 
-@conformance("KV", SECTION, "... and by the server: 10165")
+@conformance("KV", SECTION, "a TTL below a second, or of no known form: the server says 10165")
 @pytest.mark.parametrize("ttl", ["0", "500ms", "1.5", "-1", "soon"])
 async def test_ttls_that_the_server_refuses(nc: Client, ttl: str) -> None:
     bucket = await new_bucket(nc, limit_marker_ttl=1)
     answer = await nc.request(f"$KV.{bucket.name}.a", b"", headers={"Nats-TTL": ttl})
     assert b"10165" in answer.data, answer.data
     assert InvalidMessageTTLError.class_for(400, 10165) is InvalidMessageTTLError
+
+
+@conformance("KV", SECTION, "the server takes a TTL of more than a second with a fraction")
+async def test_a_ttl_with_a_fraction(nc: Client) -> None:
+    bucket = await new_bucket(nc, limit_marker_ttl=30)
+    assert await store(nc, f"$KV.{bucket.name}.a", b"1", {"Nats-TTL": "1500ms"}) == 1
+    error = await gone(bucket, "a")
+    assert isinstance(error, KeyDeletedError)
+    assert error.revision == 2
+
+
+@conformance("KV", CONFIG, "max_value_size counts the header of a TTL")
+async def test_a_ttl_that_makes_a_value_too_large(nc: Client) -> None:
+    value = bytes(20)
+    bucket = await new_bucket(nc, max_value_size=80, limit_marker_ttl=30)
+    await bucket.create("a", value)
+    with pytest.raises(MessageTooLargeError) as caught:
+        await bucket.create("b", value, ttl=60)
+    assert caught.value.err_code == 10054
+    assert await listed(bucket.keys()) == ["a"]
 
 
 @conformance("KV", SECTION, "a bucket without the feature: 10166")

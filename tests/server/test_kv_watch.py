@@ -162,6 +162,7 @@ async def test_resume(nc: Client, other: dict[str, Any]) -> None:
         assert entry.revision == 6
 
 
+@conformance("KV", SECTION, "include_history and updates_only exclude each other")
 async def test_options_that_make_no_sense(nc: Client) -> None:
     bucket = await new_bucket(nc)
     with pytest.raises(InvalidOptionError, match="include_history and updates_only"):
@@ -219,6 +220,19 @@ async def test_the_last_of_each_needs_a_filter(nc: Client, js: JetStream) -> Non
             context="create",
         )
     assert caught.value.err_code == 10094
+
+
+@conformance(
+    "KV", SECTION, "a consumer whose filter is outside the bucket is made, and finds nothing"
+)
+async def test_a_filter_outside_the_bucket(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    stream = await stream_of(js, bucket)
+    for subject, pending in (("$KV.other.>", 0), ("elsewhere", 0), (f"$KV.{bucket.name}.>", 1)):
+        consumer = await stream.create_consumer(filter_subject=subject)
+        info = consumer.cached_info
+        assert (info.config.filter_subject, info.num_pending) == (subject, pending)
 
 
 @conformance("KV", SECTION, "with deliver policy new, delivered is the last sequence of the stream")

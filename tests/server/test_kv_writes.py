@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from jetspark.errors import (
     KeyExistsError,
     KeyNotFoundError,
     MaxPayloadError,
+    MessageDeleteError,
     MessageTooLargeError,
     NoStreamResponseError,
     RevisionMismatchError,
@@ -29,7 +31,7 @@ from tests.support.clients import Connect, eventually
 from tests.support.conformance import conformance
 from tests.support.kv import listed, new_bucket
 from tests.support.servers import StartServer
-from tests.support.streams import store
+from tests.support.streams import store, version_of
 
 __all__ = ["js", "nc"]
 
@@ -201,7 +203,23 @@ async def test_wrong_last_sequence(nc: Client, js: JetStream) -> None:
         await bucket.put("a", b"")
 
 
-@conformance("KV", SECTION, "a settled conflict on replicas is 10071, too; 10164 while in flight")
+@conformance("KV", SECTION, "an acknowledgement that refuses has the sequence 0")
+async def test_the_acknowledgement_of_a_refusal(nc: Client) -> None:
+    bucket = await new_bucket(nc)
+    await bucket.put("a", b"")
+    headers = {"Nats-Expected-Last-Subject-Sequence": "99"}
+    answer = json.loads((await nc.request(f"$KV.{bucket.name}.a", b"", headers=headers)).data)
+    assert answer == {
+        "error": {"code": 400, "err_code": 10071, "description": "wrong last sequence: 1"},
+        "stream": f"KV_{bucket.name}",
+        "seq": 0,
+    }
+
+
+@conformance("KV", SECTION, "a settled conflict on replicas is 10071")
+@conformance(
+    "KV", SECTION, "a conflict with a write in flight on replicas is 10164, without a number"
+)
 async def test_conflicts_on_replicas(nats_cluster: NatsCluster, connect: Connect) -> None:
     nc = await connect(nats_cluster.urls)
     bucket = await new_bucket(nc, replicas=3)
@@ -211,17 +229,23 @@ async def test_conflicts_on_replicas(nats_cluster: NatsCluster, connect: Connect
     assert caught.value.err_code == 10071
     with pytest.raises(KeyExistsError):
         await bucket.create("a", b"2")
-    codes: set[int] = set()
+    in_flight = 0
     for _ in range(20):
         revision = await bucket.put("a", b"")
         results = await asyncio.gather(
             *(bucket.update("a", b"%d" % n, revision) for n in range(20)), return_exceptions=True
         )
         errors = [result for result in results if isinstance(result, BaseException)]
-        assert all(isinstance(error, RevisionMismatchError) for error in errors), errors
-        codes |= {error.err_code for error in errors if isinstance(error, RevisionMismatchError)}
         assert len(errors) == 19
-    assert codes <= {10071, 10164}
+        for error in errors:
+            assert isinstance(error, RevisionMismatchError), error
+            if error.err_code == 10071:
+                assert error.last_sequence
+                continue
+            assert (error.err_code, error.last_sequence) == (10164, None)
+            assert f"key 'a' is another one, not {revision}" in str(error)
+            in_flight += 1
+    assert in_flight or version_of(nats_cluster[0]) < (2, 11)
     await bucket._context.delete_key_value(bucket.name)
 
 
@@ -346,6 +370,33 @@ async def test_after_purge_deletes(nc: Client, js: JetStream) -> None:
     assert await listed(bucket.keys()) == ["a"]
 
 
+@conformance(
+    "KV", SECTION, "purge_deletes tells old markers from young ones by when they were made"
+)
+async def test_purge_deletes_by_age(nc: Client) -> None:
+    bucket = await new_bucket(nc, history=5)
+    for key in ("old", "young"):
+        await bucket.put(key, b"1")
+    await bucket.delete("old")
+    old = (await bucket.history("old"))[-1]
+    await eventually(lambda: datetime.now(UTC) - old.created > timedelta(seconds=0.5))
+    await bucket.delete("young")
+    assert await bucket.purge_deletes(older_than=datetime.now(UTC) - old.created) == 3
+    with pytest.raises(KeyNotFoundError):
+        await bucket.history("old")
+    assert [entry.operation for entry in await bucket.history("young")] == [DELETE]
+
+
+@conformance("KV", SECTION, "a message of a bucket cannot be deleted by itself: 10057")
+async def test_delete_a_message(nc: Client, js: JetStream) -> None:
+    bucket = await new_bucket(nc)
+    revision = await bucket.put("a", b"1")
+    with pytest.raises(MessageDeleteError) as caught:
+        await (await stream_of(js, bucket)).delete_message(revision)
+    assert (caught.value.err_code, caught.value.code) == (10057, 500)
+    assert (await bucket.get("a")).value == b"1"
+
+
 async def test_purge_deletes_spares_what_is_set_meanwhile(nc: Client) -> None:
     bucket = await new_bucket(nc)
     keys = [f"k.{number}" for number in range(100)]
@@ -425,6 +476,12 @@ async def test_values_that_are_too_large(nc: Client) -> None:
     with pytest.raises(MessageTooLargeError):
         await bucket.update("a", bytes(60), 1)  # the headers need the rest
     await bucket.update("a", bytes(40), 1)
+    bucket = await new_bucket(nc, max_value_size=50)
+    await bucket.put("a", bytes(50))
+    with pytest.raises(MessageTooLargeError) as caught:
+        await bucket.purge("a")  # its headers alone are more
+    assert caught.value.err_code == 10054
+    assert (await bucket.get("a")).value == bytes(50)
 
 
 @conformance("KV", SECTION, "a bucket that is gone: no stream answers")

@@ -53,6 +53,7 @@ def test_dots(key: str) -> None:
             check(key, "b")
 
 
+@conformance("KV", SECTION, "a key with any other character is refused, and so is an empty one")
 @pytest.mark.parametrize(
     "key", [*NO_NAMES, *(c for c in map(chr, range(256)) if c not in TOKENS), "a\n", "a.b\n", "a*"]
 )
