@@ -42,21 +42,21 @@ async def test_what_all_of_them_send_next_is_one_write(
     writes: list[int] = []
     led_to: list[int] = []  # how many writes each read has led to, before its end
 
-    write, data_received = Link.write, Link.data_received
+    write, buffer_updated = Link.write, Link.buffer_updated
 
     def counted_write(self: Link, data: bytes | bytearray) -> None:
         if self is link:
             writes.append(data.count(b"PUB "))
         write(self, data)
 
-    def counted_read(self: Link, data: bytes) -> None:
+    def counted_read(self: Link, nbytes: int) -> None:
         before = len(writes)
-        data_received(self, data)
+        buffer_updated(self, nbytes)
         if self is link:
             led_to.append(len(writes) - before)
 
     monkeypatch.setattr(Link, "write", counted_write)
-    monkeypatch.setattr(Link, "data_received", counted_read)
+    monkeypatch.setattr(Link, "buffer_updated", counted_read)
 
     async def ask(number: int) -> None:
         for turn in range(5):
