@@ -92,16 +92,12 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take a read out of the buffer."""
-        events = self._take(bytes(self._buffer[:nbytes]))
+        events = self.data_received(bytes(self._buffer[:nbytes]))
         if nbytes >= READ_BUFFER:
             self._size_reads(nbytes, events)
 
-    def data_received(self, data: bytes) -> None:
-        """Take what has come in another way than into the buffer."""
-        self._take(data)
-
-    def _take(self, data: bytes) -> list[Event]:
-        """Parse a read and pass on what it completes."""
+    def data_received(self, data: bytes) -> list[Event]:
+        """Parse a read and pass on what it completes, which is returned, too."""
         self.bytes_in += len(data)
         try:
             events = self._parser.feed(data)
